@@ -51,12 +51,14 @@ class TensorInfo:
 class Inventory:
     """The tensors of this process and those of others, in the order of the variables.
 
+    `on_host` has the names of tensors in host memory, and of the LazyArrays that wrap some.
     `connections` has the name of each variable that is a connection, and that of its server;
     `skipped` the containers that were not looked through to their end.
     """
 
     tensors: list[TensorInfo] = field(default_factory=list)
     remote: list[TensorInfo] = field(default_factory=list)
+    on_host: list[str] = field(default_factory=list)
     connections: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
@@ -67,9 +69,11 @@ def inventory(namespace: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> In
     variables = visible_variables(namespace).items()
     walked = walk((name, obj) for name, obj in variables if name not in hidden)
     found = [describe(one.name, one.obj) for one in walked.tensors]
+    here = [tensor for tensor in found if not tensor.is_remote]
     return Inventory(
-        _with_views(walked.tensors, [tensor for tensor in found if not tensor.is_remote]),
+        _with_views(walked.tensors, [tensor for tensor in here if tensor.device != "cpu"]),
         [tensor for tensor in found if tensor.is_remote],
+        [*(one.name for one in walked.on_host), *(one.name for one in here if one.device == "cpu")],
         [(name, connection.name) for name, connection in walked.connections],
         walked.skipped,
     )

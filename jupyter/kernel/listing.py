@@ -18,6 +18,7 @@ ROWS = 60
 
 _COLUMNS = ("name", "framework", "shape", "dtype", "size", "device")
 _NOTES_MAX = 10
+_HOST_NAMES_MAX = 5
 
 
 class TensorListing:
@@ -31,6 +32,7 @@ class TensorListing:
     ) -> None:
         self.tensors = inventory.tensors
         self.remote = inventory.remote
+        self.on_host = inventory.on_host
         self.connections = inventory.connections
         self.skipped = inventory.skipped
         self.kept = list(kept)
@@ -84,7 +86,7 @@ class TensorListing:
     def _notes(self) -> list[str]:
         notes = [f"{one.name}: {one.problem}" for one in self.tensors if one.problem is not None]
         notes = _cut(notes, "more cannot be read")
-        notes += self._left_out()
+        notes += self._left_out() + self._of_host()
         notes += [
             f"{name} is a connection to {server}: show it to see what is published there"
             for name, server in self.connections
@@ -106,6 +108,15 @@ class TensorListing:
         if len(self.remote) > self._rows_max:
             notes.append(f"{len(self.remote) - self._rows_max} of other processes are not shown")
         return notes
+
+    def _of_host(self) -> list[str]:
+        count = len(self.on_host)
+        if count == 0:
+            return []
+        names = ", ".join(self.on_host[:_HOST_NAMES_MAX])
+        rest = f" and {count - _HOST_NAMES_MAX} more" if count > _HOST_NAMES_MAX else ""
+        verb = "tensor is" if count == 1 else "tensors are"
+        return [f"{count} {verb} in host memory, and not counted: {names}{rest}"]
 
     def _footer(self) -> str:
         if not self.tensors:

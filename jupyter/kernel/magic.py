@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import difflib
 import inspect
@@ -24,7 +25,8 @@ from gpufetch.jupyter.inventory import inventory
 from gpufetch.jupyter.kept import holders, kept
 from gpufetch.jupyter.listing import ROWS, TensorListing
 from gpufetch.jupyter.namespace import is_a, visible_variables
-from gpufetch.jupyter.options import Line, Place, parse
+from gpufetch.jupyter.options import Line, Place, misplaced, parse
+from gpufetch.jupyter.walk import walk
 
 __all__ = ["GpufetchMagics", "load", "unload"]
 
@@ -80,7 +82,7 @@ class GpufetchMagics(Magics):
         Options come first. What follows them is the expression; -- ends the options. A file whose
         name has spaces is quoted. %config GpufetchMagics shows what can be set.
         """
-        with shortened():
+        with shortened:
             return self._run(parse(line), local_ns)
 
     def _run(self, line: Line, local_ns: Mapping[str, Any] | None) -> Any:
@@ -115,14 +117,23 @@ class GpufetchMagics(Magics):
         try:
             code = compile(expression, "<%gpufetch>", "eval")
         except (SyntaxError, ValueError) as error:
+            _check_order(expression)
             raise UsageError(
                 f"%gpufetch takes one Python expression, got {expression!r} ({error})"
             ) from None
         try:
             return eval(code, namespace, local_ns)  # the user wrote the line, as for %timeit
         except NameError as error:
+            _check_order(expression)
             names = list(visible_variables({**namespace, **(local_ns or {})}))
             raise UsageError(f"%gpufetch: {_unknown_name(error, names)}") from None
+
+
+def _check_order(expression: str) -> None:
+    """Raise UsageError where an option, which Python may take for a subtraction, comes last."""
+    meant = misplaced(expression)
+    if meant is not None:
+        raise UsageError(f"%gpufetch: options come first: {meant}") from None
 
 
 def _unknown_name(error: NameError, names: list[str]) -> str:
@@ -142,14 +153,31 @@ def _as_lazy(expression: str, value: Any) -> LazyArray:
             f"%gpufetch: {expression} is NumPy data in host memory already: use it as it is"
         )
     if is_a(type(value), dict, list, tuple, Connection):
-        raise UsageError(
-            f"%gpufetch: {expression} holds tensors and is none: name one of them, as {expression}"
-            f"{'[0]' if is_a(type(value), list, tuple) else '[NAME]'}"
-        )
+        raise UsageError(f"%gpufetch: {_take_one(_in_brackets(expression), value)}")
     try:
         return LazyArray(value)
     except (TypeError, ValueError, BufferError) as error:
         raise UsageError(f"%gpufetch: {expression} cannot be wrapped: {error}") from error
+
+
+def _take_one(expression: str, value: Any) -> str:
+    """What to write for one of the tensors that a container or a connection holds."""
+    if is_a(type(value), Connection):
+        return f"{expression} is a connection: take one of its tensors, as {expression}['NAME']"
+    kind = next(one.__name__ for one in (dict, list, tuple) if is_a(type(value), one))
+    walked = walk([(expression, value)])
+    found = [*walked.tensors, *walked.on_host]
+    if not found:
+        return f"{expression} is a {kind} without a tensor: name a tensor"
+    return f"{expression} is a {kind} of tensors: take one, as {found[0].name}"
+
+
+def _in_brackets(expression: str) -> str:
+    """The expression so that an index may follow it."""
+    whole = ast.parse(expression, mode="eval").body
+    indexed = ast.parse(f"{expression}[0]", mode="eval").body
+    binds = isinstance(indexed, ast.Subscript) and ast.dump(indexed.value) == ast.dump(whole)
+    return expression if binds else f"({expression})"
 
 
 # What was loaded, by the id of its shell, with the configuration before %config changed it.

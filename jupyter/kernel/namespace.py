@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gpufetch import _core
 from gpufetch._lazy.array import LazyArray
 
@@ -19,11 +21,13 @@ __all__ = [
     "has_class_attribute",
     "is_a",
     "is_device_tensor",
+    "is_host_tensor",
     "problem_of",
     "visible_variables",
 ]
 
 _DLPACK_DEVICES = frozenset({2, 13})  # CUDA memory, CUDA managed memory
+_DLPACK_HOSTS = frozenset({1, 3})  # ordinary and pinned memory
 _MAX_PROBLEM_LENGTH = 300
 
 
@@ -41,6 +45,18 @@ def is_device_tensor(obj: object) -> bool:
     except Exception:  # of a framework, for an object whose device cannot be told
         return False
     return False
+
+
+def is_host_tensor(obj: object) -> bool:
+    """Whether `obj` is a framework's tensor in host memory; NumPy's arrays are none."""
+    cls = type(obj)
+    if is_a(cls, np.ndarray) or not has_class_attribute(cls, "__dlpack_device__"):
+        return False
+    try:
+        kind, _ = obj.__dlpack_device__()  # type: ignore[attr-defined]
+        return int(kind) in _DLPACK_HOSTS
+    except Exception:  # of a framework, as above
+        return False
 
 
 def problem_of(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from IPython.core.error import UsageError
 
-__all__ = ["OPTIONS", "Line", "Place", "parse"]
+__all__ = ["OPTIONS", "Line", "Place", "misplaced", "parse"]
 
 OPTIONS = {
     "--to": "FILE:/PATH",
@@ -59,8 +59,11 @@ class Place:
 def parse(line: str) -> Line:
     """Take a line apart; UsageError, in one line, for options that do not fit.
 
-    `--` ends the options; what begins otherwise, as `-x` does, is an expression.
+    `--` ends the options; what begins otherwise, as `-x` does, is an expression. `-h` alone asks
+    for help.
     """
+    if line.strip() == "-h":
+        return Line({"--help": ""}, "")
     options: dict[str, str] = {}
     rest = line.strip()
     while (found := _OPTION.match(rest)) is not None:
@@ -79,6 +82,14 @@ def parse(line: str) -> Line:
     parsed = Line(options, rest.strip())
     _check(parsed)
     return parsed
+
+
+def misplaced(expression: str) -> str | None:
+    """The line that was meant where options stand behind the expression; None if none do."""
+    found = re.search(rf"\s({'|'.join(OPTIONS)})(?=[\s=]|$)", expression)
+    if found is None:
+        return None
+    return f"%gpufetch {expression[found.start(1) :]} {expression[: found.start()]}"
 
 
 def _value(name: str, rest: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from gpufetch.jupyter.namespace import (
     has_class_attribute,
     is_a,
     is_device_tensor,
+    is_host_tensor,
 )
 
 __all__ = ["Found", "Walked", "walk"]
@@ -47,10 +48,12 @@ class Found(NamedTuple):
 class Walked:
     """What was found, variable by variable.
 
-    `skipped` names the containers that were not looked through to their end.
+    `on_host` are the tensors of frameworks in host memory; `skipped` names the containers that were
+    not looked through to their end.
     """
 
     tensors: list[Found] = field(default_factory=list)
+    on_host: list[Found] = field(default_factory=list)
     connections: list[tuple[str, Connection]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
@@ -110,6 +113,8 @@ class _Walker:
             self.walked.connections.append((name, obj))
         elif is_device_tensor(obj):
             self.walked.tensors.append(Found(name, obj, root))
+        elif is_host_tensor(obj):
+            self.walked.on_host.append(Found(name, obj, root))
 
     def _add(self, container: _Container, is_wanted: bool) -> None:
         if is_wanted and id(container.obj) not in self._seen:

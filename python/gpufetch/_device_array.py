@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpufetch._core import DeviceArray, fetch
-from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.remedies import TO_HOST, method_remedy
 from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
@@ -49,7 +49,6 @@ __all__ = [
 
 _ITERATION_NBYTES = 1 << 20
 # What frameworks call the copy to the host.
-_TO_HOST = frozenset({"asnumpy", "copy_to_host", "cpu", "get", "numpy", "to_numpy"})
 _NUMBERS = {
     "bool": bool,
     "int": int,
@@ -147,7 +146,7 @@ def repr_html(self: DeviceArray) -> str:
 
 def missing(self: DeviceArray, name: str) -> str:
     """Why there is no attribute of that name, and what has it."""
-    if name in _TO_HOST:
+    if name in TO_HOST:
         return f"a DeviceArray has no {name}: gpufetch.fetch(x) gives it as a NumPy array"
     if not hasattr(np.ndarray, name):
         return f"a DeviceArray has no attribute {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, overload
 
@@ -360,11 +360,16 @@ def to_device(
     MemoryError
         The device is full.
     TypeError
-        The array is on a device already, the framework of `like` has no such dtype, or the
-        conversion is not offered.
+        The array is on a device already, or a dict of arrays; the framework of `like` has no such
+        dtype, or the conversion is not offered.
     ValueError
         `device` and `like` are both given.
     """
+    if issubclass(type(array), Mapping):
+        raise TypeError(
+            f"to_device takes one array, not a {type(array).__name__}: "
+            "{name: gpufetch.to_device(x) for name, x in arrays.items()} takes each of a dict"
+        )
     if device is not None and like is not None:
         raise ValueError(f"device {device!r} and like {like!r} are both given: use one")
     if like is None or isinstance(like, str):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 
 __all__ = ["shorten", "shortened"]
 
@@ -21,18 +19,32 @@ def shorten(error: BaseException) -> None:
 
     IPython calls `_render_traceback_` of an exception that has it; nothing else looks at it.
     """
-    if not hasattr(error, "_render_traceback_"):
-        error._render_traceback_ = functools.partial(_render, error)  # type: ignore[attr-defined]
+    with contextlib.suppress(Exception):  # of an exception that takes no attributes
+        if not hasattr(error, "_render_traceback_"):
+            # Not a method of this error: that would be a circle, and keep what its frames hold.
+            error._render_traceback_ = _render_shown  # type: ignore[attr-defined]
 
 
-@contextlib.contextmanager
-def shortened() -> Iterator[None]:
-    """Shorten what is raised within."""
-    try:
-        yield
-    except Exception as error:
-        shorten(error)
-        raise
+class _Shortened(contextlib.ContextDecorator):
+    """Has no state: one is for all threads, and may be within itself."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, Exception | KeyboardInterrupt):
+            shorten(error)
+
+
+shortened = _Shortened()
+"""Shortens what is raised within, or by the function that it decorates; Ctrl-C as well."""
+
+
+def _render_shown() -> list[str]:
+    """Render the exception that IPython shows, which it has put there."""
+    error = sys.last_value
+    assert error is not None
+    return _render(error)
 
 
 def _render(error: BaseException) -> list[str]:
@@ -43,7 +55,8 @@ def _render(error: BaseException) -> list[str]:
         if not frame.filename.startswith(_HIDDEN) and _IPYTHON not in frame.filename
     ]
     where = frames if len(frames) <= 2 else [frames[0], frames[-1]]
-    return [*map(_frame_line, where), f"{type(error).__name__}: {' '.join(str(error).split())}"]
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return [*map(_frame_line, where), what.removesuffix(":")]
 
 
 def _frame_line(frame: traceback.FrameSummary) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -277,4 +277,23 @@ def as_view(x: Any) -> View:
     if make is not None:
         view: View = make(x)
         return view
-    return x if isinstance(x, View) else DeviceView(_core.asdevice(x))
+    if isinstance(x, View):
+        return x
+    try:
+        return DeviceView(_core.asdevice(x))
+    except TypeError:
+        refusal = _of_container(x)
+        if refusal is None:
+            raise
+        raise refusal from None
+
+
+def _of_container(x: Any) -> TypeError | None:
+    """The error for what holds tensors and was given in the place of one; None for others."""
+    kind = type(x)
+    if not issubclass(kind, Mapping | list | tuple):
+        return None
+    key: Any = 0
+    if issubclass(kind, Mapping):  # only a dict is asked: others, as connections, may wait
+        key = next(dict.__iter__(x), "NAME") if issubclass(kind, dict) else "NAME"
+    return TypeError(f"a {kind.__name__} is no tensor: give one that it holds, as x[{key!r:.80}]")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,31 @@ import gpufetch as gf
 from gpufetch import _core
 
 # --- No tensors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function", [gf.lazy, gf.stats, gf.histogram, gf.view, lambda x: gf.overview(x, 3)]
+)
+def test_what_holds_tensors_is_told_from_what_is_none(function: Any) -> None:
+    x = gf.to_device(np.ones(3))
+    for held, text in (
+        ({"w": x}, r"a dict is no tensor: give one that it holds, as x\['w'\]"),
+        (OrderedDict(b=x), r"a OrderedDict is no tensor: .* as x\['b'\]"),
+        (types.MappingProxyType({"w": x}), r"a mappingproxy is no tensor: .* as x\['NAME'\]"),
+        ({}, r"as x\['NAME'\]"),
+        ([x], r"a list is no tensor: give one that it holds, as x\[0\]"),
+        ((x, x), r"a tuple is no tensor: .* as x\[0\]"),
+        (None, "is no tensor: it has neither __dlpack__"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            function(held)
+
+
+def test_a_dict_goes_to_the_device_array_by_array() -> None:
+    for held in ({"w": np.ones(3)}, OrderedDict(w=np.ones(3))):
+        text = rf"one array, not a {type(held).__name__}: \{{name: gpufetch\.to_device\(x\) for"
+        with pytest.raises(TypeError, match=text):
+            gf.to_device(held)
 
 
 @pytest.mark.parametrize("x", [None, 3, "x", object(), np.float32(1), np.ndarray])

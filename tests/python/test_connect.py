@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -1009,6 +1009,35 @@ def test_waiting_for_a_step_holds_no_other_thread_up(server: gf.Server) -> None:
         assert len(run.session._waiters) <= 3
         with pytest.raises(TimeoutError):
             run.wait_step(timeout=0.3)
+
+
+def test_a_wait_may_be_for_a_step_of_at_least_a_number(server: gf.Server) -> None:
+    server.step(7)
+    with (
+        gf.connect("test", timeout=60) as run,
+        gf.connect(["test"], timeout=60) as joint,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for connection in (run, joint):
+            assert connection.wait_step(at_least=7) == 7  # no step is completed meanwhile
+            assert connection.wait_step(at_least=-3, timeout=0) == 7
+        waiting = [pool.submit(one.wait_step, at_least=12) for one in (run, joint)]
+        steps = iter([*range(8, 12), *[20] * 1000])
+
+        def stepped() -> bool:
+            server.step(next(steps))
+            return all(future.done() for future in waiting)
+
+        eventually(stepped, 30)
+        assert [future.result() for future in waiting] == [20, 20]
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"no step was completed .*it is at step 20, not 21"):
+            run.wait_step(at_least=21, timeout=0.3)
+        assert time.monotonic() - began < 10
+        with pytest.raises(TypeError, match="at_least is 'x'"):
+            run.wait_step(at_least=cast(Any, "x"))
+        with pytest.raises(TypeError, match="positional"):
+            cast(Any, run).wait_step(100_000)
 
 
 def test_numbers_of_steps_need_not_rise(server: gf.Server) -> None:

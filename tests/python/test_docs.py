@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from installed import ROOT, install, tool
 from sanitizing import needs_deepbind
+from server_build import needs_server
 
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -67,10 +68,13 @@ def run_tutorial(name: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+@needs_server
 def test_the_tutorial_of_a_notebook_runs(tmp_path: Path) -> None:
-    for module in ("IPython", "matplotlib", "anywidget"):
+    for module in ("IPython", "matplotlib", "anywidget", "jupyter_client"):
         pytest.importorskip(module)
-    printed = run_tutorial("tutorial-notebook.md", tmp_path)
+    runtime = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    printed = run_tutorial("tutorial-notebook.md", tmp_path, **runtime)
+    assert "\n1 (200,)\n" in printed
     assert "1 device tensor, 1.8 MiB; nothing was copied" in printed
 
 

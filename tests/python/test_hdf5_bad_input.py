@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import ml_dtypes
@@ -142,6 +143,32 @@ def test_a_name_below_a_dataset_is_refused(file: h5py.File) -> None:
     gf.hdf5.write(file, "x", np.arange(5))
     with pytest.raises(ValueError, match=r"'x/y' cannot be created: 'x' is <HDF5 dataset"):
         gf.hdf5.write(file, "x/y", np.arange(5))
+
+
+def test_the_error_for_a_missing_dataset_says_what_there_is(file: h5py.File) -> None:
+    for name in ("state", "u", "g/one", "g/two"):
+        gf.hdf5.write(file, name, np.arange(5))
+    file.create_group("empty")
+    for name, there in (
+        ("/stat", "did you mean '/state'?"),
+        ("stat", "did you mean 'state'?"),
+        ("zzz", "there are 'empty', 'g', 'state', 'u'"),
+        ("g/oen", "did you mean 'g/one'?"),
+        ("/h/one/x", "there are '/empty', '/g', '/state', '/u'"),
+        ("empty/x", "/empty is empty"),
+        (b"zzz", "there are 'empty', 'g', 'state', 'u'"),
+    ):
+        with pytest.raises(KeyError) as raised:
+            gf.hdf5.read(file, cast(Any, name))
+        said = f"no dataset {os.fsdecode(name)} in {file.filename}: {there}"
+        assert raised.value.args == (said,)
+    with pytest.raises(KeyError) as raised:
+        gf.hdf5.read(file, "u/x")
+    assert raised.value.args == (f"no dataset u/x in {file.filename}",)
+    for i in range(20):
+        file.create_group(f"many/{i:02}")
+    with pytest.raises(KeyError, match=r"there are 'many/00', .*'many/09', \.\.\."):
+        gf.hdf5.read(file, "many/x")
 
 
 def test_a_missing_dataset_or_a_group_is_refused(file: h5py.File, tmp_path: Path) -> None:

@@ -160,6 +160,10 @@ def test_facts_and_views_cost_no_transfer(x: Array, a: gf.LazyArray, traffic: Tr
 def test_a_method_that_only_arrays_have_says_so(a: gf.LazyArray) -> None:
     with pytest.raises(AttributeError, match=r"has no argsort: .*fetch\(\)"):
         a.argsort()
+    for name in ("cpu", "numpy", "detach", "get"):
+        text = rf"has no {name}: fetch\(\) gives it as a NumPy array"
+        with pytest.raises(AttributeError, match=text):
+            getattr(a, name)()
     with pytest.raises(AttributeError, match="no attribute values"):
         _ = a.values
     assert not hasattr(a, "__array_interface__")

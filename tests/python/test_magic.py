@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
+import os
 import re
+import signal
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +101,24 @@ def test_a_listing_has_the_device_tensors_alone(namespace: dict[str, Any]) -> No
     assert [tensor.name for tensor in found] == ["d_x", "items[0]", "lazy"]
     found = inventory(namespace, hidden=["lazy", "items"]).tensors
     assert [tensor.name for tensor in found] == ["d_x"]
+
+
+def test_a_listing_says_what_is_in_host_memory() -> None:
+    namespace: dict[str, Any] = {
+        "on_cpu": OnCpu(),
+        "array": np.zeros(3),
+        "lazy": gf.lazy(np.zeros(3)),
+    }
+    listing = TensorListing(inventory(namespace))
+    note = "2 tensors are in host memory, and not counted: on_cpu, lazy"
+    assert len(listing) == 0 and repr(listing).startswith(f"{note}\nNo device tensors")
+    assert note in listing._repr_html_()
+    namespace = {"x": gf.to_device(np.zeros(3)), "held": [OnCpu() for _ in range(8)]}
+    lines = repr(TensorListing(inventory(namespace))).splitlines()
+    names = ", ".join(f"held[{i}]" for i in range(5))
+    assert lines[-2] == f"8 tensors are in host memory, and not counted: {names} and 3 more"
+    assert lines[-1].startswith("1 device tensor")
+    assert "host memory" not in repr(TensorListing(inventory({"x": gf.to_device(np.zeros(3))})))
 
 
 def test_a_listing_copies_nothing(
@@ -195,7 +219,19 @@ def test_the_magic_sees_local_variables(shell: Any) -> None:
         ("--overwrite=1 d_elevation", "--overwrite takes no value"),
         ("--from run.h5:/u x", "--from takes FILE:/PATH alone: leave out 'x'"),
         ("--attach run x", "--attach takes NAME alone"),
-        ("held", "held holds tensors and is none: name one of them, as held\\[NAME\\]"),
+        ("held", r"held is a dict of tensors: take one, as held\['w'\]"),
+        ("held['n']", r"held\['n'\] is a list of tensors: take one, as held\['n'\]\[0\]"),
+        ("on_host", r"on_host is a tuple of tensors: take one, as on_host\[1\]"),
+        ("held, array", r"\(held, array\) is a tuple of .* as \(held, array\)\[0\]\['w'\]"),
+        ("(array, held)", r": \(array, held\) is a tuple of .* as \(array, held\)\[1\]\['w'\]"),
+        ("[] + [held]", r"as \(\[\] \+ \[held\]\)\[0\]\['w'\]"),
+        ("{}", "{} is a dict without a tensor"),
+        ("held --to run.h5:/q", "options come first: %gpufetch --to run.h5:/q held"),
+        ("a b --overwrite", "options come first: %gpufetch --overwrite a b"),
+        (
+            "held['w'] --to='a b.h5:/q' --overwrite",
+            "%gpufetch --to='a b.h5:/q' --overwrite h",
+        ),
         ("number", "number cannot be wrapped: "),
         ("array", "NumPy data in host memory"),
         ("liar", "to_dense"),
@@ -208,7 +244,8 @@ def test_a_wrong_line_is_refused_with_a_remedy(shell: Any, line: str, message: s
             "number": 3,
             "array": np.zeros(2),
             "liar": Liar(),
-            "held": {},
+            "held": {"w": gf.to_device(np.zeros(2)), "n": [gf.to_device(np.zeros(2))]},
+            "on_host": (3, OnCpu()),
         }
     )
     with pytest.raises(UsageError, match=message) as raised:
@@ -324,8 +361,11 @@ def test_a_server_is_attached_to_and_its_name_completed(shell: Any) -> None:
 
 
 def test_help_is_the_text_of_the_magic(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(shell, "%gpufetch -h") is None
+    short = capsys.readouterr().out
     assert run(shell, "%gpufetch --help") is None
     text = capsys.readouterr().out
+    assert short == text
     assert all(option in text for option in OPTIONS if option != "--help")
     assert "x_host = %gpufetch x\n" in text
 
@@ -441,6 +481,12 @@ def shown(shell: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ("%gpufetch np.ones(3)", "%gpufetch: np.ones(3) is NumPy data"),
         ("%gpufetch 'text'", "%gpufetch: 'text' cannot be wrapped"),
         ("%gpufetch x +", "%gpufetch takes one Python expression"),
+        ("lz[:2].fetch(out=np.ones(3))", "ValueError: out has shape (3,)"),
+        ("lz.reshape(5)", "ValueError: "),
+        ("gf.hdf5.read('nosuch.h5', 'u')", "FileNotFoundError: "),
+        ("gf.hdf5.write('/nosuch/run.h5', 'u', x)", "FileNotFoundError: "),
+        ("gf.hdf5.load('nosuch.h5')", "FileNotFoundError: "),
+        ("gf.connect('no-such-server')", "FileNotFoundError: "),
     ],
 )
 def test_an_error_is_shown_in_three_lines_at_most(
@@ -454,6 +500,76 @@ def test_an_error_is_shown_in_three_lines_at_most(
         where = next(text for text in cell.splitlines() if text != "1")
         assert "Cell In[" in lines[0] and f"line {len(cell.splitlines())}" in lines[0]
         assert where.removeprefix("h = ") in lines[0] or "run_line_magic" in lines[0]
+
+
+@pytest.mark.parametrize("call", ["imshow({'w': x})", "slices(lz)", "line(lz)", "hist(1)"])
+def test_an_error_of_a_plot_is_shown_in_two_lines(
+    shell: Any, shown: list[list[str]], call: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    shell.run_cell(f"gf.plot.{call}", store_history=True)
+    ((where, what),) = shown
+    assert where.endswith(f"gf.plot.{call}") and what.startswith(("TypeError: ", "ValueError: "))
+
+
+def test_an_error_of_a_viewer_is_shown_in_two_lines(shell: Any, shown: list[list[str]]) -> None:
+    pytest.importorskip("anywidget")
+    shell.run_cell("gf.view({'w': x})", store_history=True)
+    ((where, what),) = shown
+    assert where.endswith("gf.view({'w': x})") and what.startswith("TypeError: ")
+
+
+@needs_server
+@pytest.mark.parametrize("names", ["'errors'", "['errors']"], ids=["one server", "several"])
+def test_an_error_of_a_connection_is_shown_in_three_lines_at_most(
+    shell: Any,
+    shown: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: str,
+) -> None:
+    pytest.importorskip("jupyter_client")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    with gf.serve("errors") as server:
+        server.publish("u", gf.to_device(np.ones((3, 4))))
+        shell.run_cell(f"run = gf.connect({names})\nu = run['u']", store_history=True)
+        shell.run_cell("run['v']", store_history=True)
+        shell.run_cell("run.wait_step(timeout=0)", store_history=True)
+        shell.run_cell("run.wait_step(at_least=3, timeout=0)", store_history=True)
+        stopping = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        stopping.start()
+        shell.run_cell("run.wait_step()", store_history=True)
+        stopping.join()
+    calls = ("u[0, :2].fetch()", "u.stats()", "run['u']", "list(run)", "len(run)", "run.step")
+    for call in (*calls, "run.steps", "run.time", "run.scalars", "run.wait_step()"):
+        shell.run_cell(call, store_history=True)
+    shell.run_cell("run.close()")
+    said = ["no tensor is published as", *["no step was completed"] * 2, "KeyboardInterrupt"]
+    for lines, text in zip(shown, [*said, *["has ended: start it again"] * 10], strict=True):
+        assert 2 <= len(lines) <= 3 and "Cell In[" in lines[0] and text in lines[-1], lines
+
+
+def test_an_error_that_is_shown_short_keeps_nothing_alive() -> None:
+    """A circle of it and its frames would keep arrays until the collector runs."""
+
+    class Held:
+        pass
+
+    def fail() -> Any:
+        held = Held()
+        held_by_frame = weakref.ref(held)
+        with pytest.raises(IndexError):
+            lz[99]
+        with contextlib.suppress(ValueError):
+            lz.fetch(out=np.ones(5))
+        return held_by_frame
+
+    lz = gf.lazy(gf.to_device(np.ones(3)))
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()
 
 
 def test_an_error_in_a_function_shows_the_cell_and_the_function(

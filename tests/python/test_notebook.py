@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -20,6 +20,7 @@ import nbformat
 from comm_build import needs_comm
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from nbclient.util import run_sync
 from sanitizing import needs_deepbind
 
 import gpufetch as gf
@@ -168,6 +169,33 @@ def test_a_future_is_awaited_in_a_cell(tmp_path: Path) -> None:
             for index, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, index)  # raises what the cell raises
     assert [output.text for output in notebook.cells[-1].outputs] == ["too late\n"]
+
+
+@pytest.mark.parametrize("path", [FOLDER / "simulation.ipynb"], ids=["simulation"])
+@needs_comm
+@needs_deepbind
+def test_a_cell_that_is_stopped_does_not_stop_the_simulation(path: Path, tmp_path: Path) -> None:
+    """Jupyter interrupts the process group of the kernel."""
+    notebook = read(path)
+    ending = (
+        "try:\n"
+        "    print(program.wait(2))\n"
+        "except subprocess.TimeoutExpired:\n"
+        "    print('runs')\n"
+        "program.kill()\n"
+        "_ = program.communicate()"
+    )
+    cells = [cell for cell in notebook.cells if cell.id in ("imports", "program")]
+    notebook.cells = [*cells, nbformat.v4.new_code_cell(ending)]
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    with client.setup_kernel():
+        for index, cell in enumerate(notebook.cells[:-1]):
+            client.execute_cell(cell, index)
+        run_sync(cast(Any, client.km).interrupt_kernel)()
+        client.execute_cell(notebook.cells[-1], len(notebook.cells) - 1)
+    assert [output.text for output in notebook.cells[-1].outputs] == ["runs\n"]
 
 
 # What each cell of frameworks.ipynb that may be left out needs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -354,8 +355,13 @@ def test_colours_are_scaled_and_nan_is_red() -> None:
 
 def test_shapes_that_are_no_pictures_are_refused() -> None:
     axes = axes_of(10, 10)
-    for shape in ((5,), (5, 6, 7), (3, 4, 5, 6), (2, 5, 5)):
-        with pytest.raises(ValueError, match=r"is no picture.*slices"):
+    for shape, remedy in (
+        ((5,), r"; gpufetch\.plot\.line draws one axis"),
+        ((5, 6, 7), r"; index one axis, as x\[0\], or use gpufetch\.plot\.slices"),
+        ((2, 5, 5), r"gpufetch\.plot\.slices"),
+        ((3, 4, 5, 6), r"; index the others, as x\[0\], or use gpufetch\.view, which has a slider"),
+    ):
+        with pytest.raises(ValueError, match=rf"is no picture.*{remedy}"):
             gf.plot.imshow(device(np.zeros(shape)), ax=axes)
     with pytest.raises(ValueError, match="channels"):
         gf.plot.imshow(device(np.zeros((5, 5))), ax=axes, channels="first")
@@ -674,7 +680,7 @@ def test_slices_of_complex_numbers_labels_and_pictures() -> None:
         (whole, {}),
         (whole, {"part": "phase"}),
         (RNG.integers(0, 9, size=(4, 8, 9)), {"labels": True}),
-        (RNG.uniform(size=(4, 8, 9, 3)), {}),
+        (RNG.uniform(size=(4, 8, 9, 3)), {"channels": "last"}),
         (RNG.uniform(1, 2, size=(4, 8, 9)), {"norm": "log"}),
     ):
         figure = Figure()
@@ -684,6 +690,22 @@ def test_slices_of_complex_numbers_labels_and_pictures() -> None:
         assert len(images) == 4
     magnitude = gf.plot.slices(device(whole), figure=Figure())[0].norm
     assert magnitude.vmin == 0 and magnitude.vmax == pytest.approx(np.abs(whole).max())
+
+
+def test_slices_take_an_axis_of_three_for_colours_only_where_it_is_said() -> None:
+    for shape in ((3, 4, 50, 60), (6, 7, 50, 60), (2, 3, 4, 5, 6)):
+        text = rf"takes 3 axes, not shape {re.escape(str(shape))}: index one, .*gpufetch\.view\(x\)"
+        with pytest.raises(ValueError, match=text):
+            gf.plot.slices(device(np.zeros(shape)), figure=Figure())
+    with pytest.raises(ValueError, match=r'give channels="last" or "first"'):
+        gf.plot.slices(device(np.zeros((3, 4, 50, 60))), figure=Figure())
+    with pytest.raises(ValueError, match=r"takes 3 axes, not shape \(5, 6\): .*imshow"):
+        gf.plot.slices(device(np.zeros((5, 6))), figure=Figure())
+    with pytest.raises(ValueError, match=r'takes 4 axes with channels="last", not shape'):
+        gf.plot.slices(device(np.zeros((5, 6, 3))), channels="last", figure=Figure())
+    figure = Figure()
+    images = gf.plot.slices(device(np.zeros((2, 3, 5, 6))), channels="first", figure=figure)
+    assert [image.get_size() for image in images] == [(5, 6)] * 2
 
 
 def labelled(values: Any, **coordinates: Any) -> Any:

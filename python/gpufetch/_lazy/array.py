@@ -23,7 +23,7 @@ from gpufetch._lazy.limit import (
     warn,
 )
 from gpufetch._lazy.numpy_functions import NumPyFunctions
-from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.remedies import TO_HOST, method_remedy
 from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
@@ -205,6 +205,7 @@ class LazyArray(NumPyFunctions):
         """View with two axes in each other's place."""
         return self._step("transpose", swapped_axes(axis1, axis2, self.ndim))
 
+    @shortened
     def reshape(self, *shape: Any, order: str = "C") -> LazyArray:
         """View with another shape; one length may be -1. `order` is as in NumPy.
 
@@ -244,7 +245,7 @@ class LazyArray(NumPyFunctions):
     def __getitem__(self, key: Any) -> Any: ...
 
     def __getitem__(self, key: Any) -> Any:
-        with shortened():
+        with shortened:
             items = index_items(key)
             if not is_basic(items):
                 return take(self._view(), items, self._check_nbytes)
@@ -260,26 +261,31 @@ class LazyArray(NumPyFunctions):
 
     # --- Pulling ---
 
+    @shortened
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element, into a new array in C order or into `out` (same shape and dtype)."""
         return self._view().fetch(out=out)
 
+    @shortened
     def overview(
         self, shape: int | Sequence[int], method: _reduce.Method = "mean"
     ) -> _reduce.Overview:
         """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
         return _reduce.overview(self._view(), shape, method)
 
+    @shortened
     def stats(self) -> _reduce.Stats:
         """Count, extremes, mean and variance, computed on the device: see `gpufetch.stats`."""
         return _reduce.stats(self._view())
 
+    @shortened
     def histogram(
         self, bins: int = 64, range: tuple[float, float] | None = None
     ) -> _reduce.Histogram:
         """Count elements in bins, on the device: see `gpufetch.histogram`."""
         return _reduce.histogram(self._view(), bins, range)
 
+    @shortened
     def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> Future:
         """Start to pull every element as `fetch` does; the future's result() is the array."""
         return self._view().fetch_async(out=out)
@@ -362,6 +368,10 @@ class LazyArray(NumPyFunctions):
         return converted(operator.index, self, self.fetch)
 
     def __getattr__(self, name: str) -> Any:
+        if name in TO_HOST:
+            raise AttributeError(
+                f"a LazyArray has no {name}: fetch() gives it as a NumPy array", name=name, obj=self
+            )
         if hasattr(np.ndarray, name):
             remedy = method_remedy(name)
             raise AttributeError(

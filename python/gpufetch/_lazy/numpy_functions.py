@@ -113,7 +113,7 @@ class NumPyFunctions(Operators, ArrayFacts):
         return _compute(f"np.{name}", function, operands, {}, refusal=refusal)
 
     def _refuse_to_write(self, name: str) -> NoReturn:
-        with shortened():
+        with shortened:
             raise TypeError(f"{name} cannot write into a LazyArray: it is a reader of its tensor")
 
     def __contains__(self, value: object) -> bool:
@@ -135,7 +135,7 @@ def _compute(
     refusal: type[Exception] = TypeError,
 ) -> Any:
     """Call a function that needs the elements."""
-    with shortened():
+    with shortened:
         written += _written(function, arguments, options)
         for item in written:
             if isinstance(item, NumPyFunctions):

@@ -49,6 +49,9 @@ _SAME = {
     **{f"nan{name}": name for name in ("median", "percentile", "quantile")},
 }
 
+TO_HOST = frozenset({"asnumpy", "copy_to_host", "cpu", "detach", "get", "numpy", "to_numpy"})
+"""What frameworks call the way to NumPy, or the beginning of it."""
+
 _AXIS_FIRST = frozenset({"mean", "std", "var", "min", "max", "ptp", "sum", "any", "all"})
 
 

@@ -25,6 +25,14 @@ _REPLY_CELLS_MAX = 1 << 19
 _FLOAT32_STEP = 2.0**-23  # at most, as a fraction of the number
 _COLOUR_COUNT = 256
 
+# For a shape that is no picture's, by its number of axes.
+_REMEDIES = {
+    0: "",
+    1: "; gpufetch.plot.line draws one axis",
+    3: "; index one axis, as x[0], or use gpufetch.plot.slices",
+}
+_OF_MANY_AXES = "; index the others, as x[0], or use gpufetch.view, which has a slider for each"
+
 _NAMES = {
     "mean": "mean of {}",
     "rms": "root mean square of {}",
@@ -72,7 +80,7 @@ def colour_axis(shape: tuple[int, ...], channels: str | None) -> int | None:
     which = "" if channels is None else f' with channels="{channels}"'
     raise ValueError(
         f"shape {shape}{which} is no picture: give (rows, columns), or 3 or 4 channels first or "
-        "last; index other axes, or use gpufetch.plot.slices"
+        f"last{_REMEDIES.get(len(shape), _OF_MANY_AXES) if channels is None else ''}"
     )
 
 

@@ -11,10 +11,12 @@ from gpufetch._remote.joint_connection import JointConnection
 from gpufetch._remote.server_connection import ServerConnection
 from gpufetch._remote.servers import find_all, is_several
 from gpufetch._remote.session import At, Session
+from gpufetch._tracebacks import shortened
 
 __all__ = ["connect"]
 
 
+@shortened
 def connect(
     server: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

@@ -86,12 +86,14 @@ class Connection(Mapping[str, LazyArray], ABC):
         """The simulated time of `step`."""
 
     @abstractmethod
-    def wait_step(self, timeout: float | None = None) -> int:
+    def wait_step(self, *, at_least: int | None = None, timeout: float | None = None) -> int:
         """Wait until the program completes its next step, and return the step's number.
 
-        For several servers, waits for a step of each and returns the lowest. TimeoutError after
-        `timeout` seconds (None: the `timeout` of `connect`; 0: at once), which says whether no step
-        was completed or the server does not answer.
+        With `at_least`, wait until it has completed a step of that number or a higher one, which it
+        may have before the call. For several servers, waits for a step of each and returns the
+        lowest. TimeoutError after `timeout` seconds (0: at once), or for None where no step is
+        completed within the `timeout` of `connect`. It says whether no step was completed or the
+        server does not answer.
         """
 
     @property

@@ -29,6 +29,7 @@ from gpufetch._remote.server_connection import ServerConnection
 from gpufetch._remote.session import At, Session
 from gpufetch._text import format_nbytes
 from gpufetch._threads import Workers, run_at_once
+from gpufetch._tracebacks import shortened
 
 if TYPE_CHECKING:
     from gpufetch._display.remote import Published
@@ -126,6 +127,7 @@ class JointConnection(Connection):
 
     # --- The mapping ---
 
+    @shortened
     def __getitem__(self, name: str) -> LazyArray:
         listed = _found(self._listings())
         found = listed.get(name)
@@ -135,9 +137,11 @@ class JointConnection(Connection):
             return LazyArray(PublishedTensor(*found[0]))
         return LazyArray(self._joined(name, found))
 
+    @shortened
     def __iter__(self) -> Iterator[str]:
         return iter(_found(self._listings()))
 
+    @shortened
     def __len__(self) -> int:
         return len(_found(self._listings()))
 
@@ -175,14 +179,17 @@ class JointConnection(Connection):
         return {connection.name: connection for connection in self._connections}
 
     @property
+    @shortened
     def scalars(self) -> dict[str, Value]:
         return _scalars(self._listings())
 
     @property
+    @shortened
     def differences(self) -> dict[str, dict[str, Value | None]]:
         return _differences(self._listings())
 
     @property
+    @shortened
     def steps(self) -> dict[str, int | None]:
         self._listings()
         return self._last_steps()
@@ -191,16 +198,21 @@ class JointConnection(Connection):
         return {session.label: session.step for session in self._sessions}
 
     @property
+    @shortened
     def time(self) -> float | None:
         self._listings()
         progress = [(session.step, session.time) for session in self._sessions]
         return None if (None, None) in progress else min(progress)[1]
 
-    def wait_step(self, timeout: float | None = None) -> int:
+    @shortened
+    def wait_step(self, *, at_least: int | None = None, timeout: float | None = None) -> int:
         by_session = {connection.session: connection for connection in self._connections}
         check_timeout(timeout)
-        steps = self._at_once(lambda s: by_session[s].wait_step(timeout), self._sessions)
-        return min(steps)
+
+        def wait(session: Session) -> int:
+            return by_session[session].wait_step(at_least=at_least, timeout=timeout)
+
+        return min(self._at_once(wait, self._sessions))
 
     @property
     def data_path(self) -> str:

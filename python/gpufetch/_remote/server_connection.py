@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, final
 
+from gpufetch._checks import check_int, check_timeout
 from gpufetch._lazy.array import LazyArray
+from gpufetch._remote.client import NoStepError
 from gpufetch._remote.connection import (
     Connection,
     Value,
@@ -16,6 +19,7 @@ from gpufetch._remote.connection import (
 )
 from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.session import At, Session
+from gpufetch._tracebacks import shortened
 
 if TYPE_CHECKING:
     from gpufetch._display.remote import Published
@@ -30,6 +34,7 @@ class ServerConnection(Connection):
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    @shortened
     def __getitem__(self, name: str) -> LazyArray:
         def find() -> LazyArray:
             items = self.session.listing()["tensors"]
@@ -40,9 +45,11 @@ class ServerConnection(Connection):
 
         return self.session.hold(find)  # so that the tensor is of the server that listed it
 
+    @shortened
     def __iter__(self) -> Iterator[str]:
         return iter([item["name"] for item in self.session.listing()["tensors"]])
 
+    @shortened
     def __len__(self) -> int:
         return len(self.session.listing()["tensors"])
 
@@ -63,22 +70,45 @@ class ServerConnection(Connection):
         return {self.name: self}
 
     @property
+    @shortened
     def scalars(self) -> dict[str, Value]:
         values: dict[str, Value] = self.session.listing()["values"]
         return values
 
     @property
+    @shortened
     def steps(self) -> dict[str, int | None]:
         self.session.listing()
         return {self.name: self.session.step}
 
     @property
+    @shortened
     def time(self) -> float | None:
         self.session.listing()
         return self.session.time
 
-    def wait_step(self, timeout: float | None = None) -> int:
-        return self.session.wait_step(timeout)
+    @shortened
+    def wait_step(self, *, at_least: int | None = None, timeout: float | None = None) -> int:
+        if at_least is None:
+            return self.session.wait_step(timeout)
+        wanted = check_int(at_least, "at_least")
+        check_timeout(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        step = self.step
+        while step is None or step < wanted:
+            step = self._step_after(step, wanted, deadline)
+        return step
+
+    def _step_after(self, before: int | None, wanted: int, deadline: float | None) -> int:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            return self.session.wait_step(left)
+        except NoStepError as error:
+            step = self.step  # one that was completed before the wait began does not end it
+            if step is None or step == before:
+                last = "no step" if step is None else f"step {step}"
+                raise NoStepError(f"{error}; it is at {last}, not {wanted}") from None
+            return step
 
     @property
     def data_path(self) -> str:

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpufetch._tracebacks import shortened
+
 if TYPE_CHECKING:
     from gpufetch._viewer.widget import Viewer
 
 __all__ = ["view"]
 
 
+@shortened
 def view(
     *arrays: Any,
     names: Sequence[str] | None = None,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import os
 from typing import Any, TypeAlias
 
 import h5py
 
 from gpufetch._checks import check_path, check_regular, check_text
-from gpufetch.hdf5._asking import has_link, open_object
+from gpufetch.hdf5._asking import FAILURES, has_link, open_object
 from gpufetch.hdf5._nested import is_stored_tree
 
 __all__ = ["FilePath", "as_path", "check_open", "check_parent", "item_in", "missing_link"]
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
+
+_NAMES_READ = 1000  # of a group, where a name is missing
+_NAMES_SHOWN = 10
 
 
 def as_path(value: Any, role: str) -> str:
@@ -49,7 +54,9 @@ def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
         check_text(name, "name")
     found = open_object(group, name)
     if found is None:
-        raise KeyError(f"no dataset {name} in {group.file.filename}")
+        shown = os.fsdecode(name)
+        there = _what_there_is(group, shown)
+        raise KeyError(f"no dataset {shown} in {group.file.filename}{there}")
     if isinstance(found, h5py.Group) and is_stored_tree(found):
         return found
     if not isinstance(found, h5py.Dataset):
@@ -58,6 +65,26 @@ def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
             "gpufetch.hdf5.write made"
         )
     return found
+
+
+def _what_there_is(group: h5py.Group, name: str) -> str:
+    """Names like a missing one, or some of those in the group that lacks it; "" if HDF5 fails."""
+    try:
+        missing = missing_link(group, name) or name
+        parent = missing[: missing.rfind("/") + 1]
+        holder = open_object(group, parent) if parent else group
+        if not isinstance(holder, h5py.Group):
+            return ""
+        names = list(itertools.islice(holder, _NAMES_READ))
+    except FAILURES:
+        return ""
+    if not names:
+        return f": {holder.name} is empty"
+    close = difflib.get_close_matches(missing.removeprefix(parent), names, n=3)
+    shown = [repr(parent + one) for one in close or names[:_NAMES_SHOWN]]
+    if close:
+        return f": did you mean {' or '.join(shown)}?"
+    return f": there are {', '.join(shown)}{', ...' if len(names) > _NAMES_SHOWN else ''}"
 
 
 def check_parent(group: h5py.Group, name: str, missing: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _core
+from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._boxes import Box
 from gpufetch.hdf5._files import check_readable
@@ -73,6 +74,7 @@ def read(
 ) -> _core.DeviceArray | npt.NDArray[Any]: ...
 
 
+@shortened
 def read(
     src: _Source,
     name: str | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 from gpufetch import _core
 from gpufetch._lazy.array import LazyArray
 from gpufetch._progress import ProgressBar
+from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._asking import attribute, io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import check_readable, write_file
@@ -32,6 +33,7 @@ SUM = "gpufetch_state_crc32"
 _BAR_DELAY_S = 0.5  # what takes less needs no bar
 
 
+@shortened
 def save(
     dest: h5py.Group | FilePath,
     tree: Any,
@@ -141,6 +143,7 @@ def text_of_tree(group: h5py.Group) -> str | None:
     return None if text is None else str(text)
 
 
+@shortened
 def load(
     src: h5py.Group | FilePath,
     *,

@@ -14,6 +14,7 @@ import h5py
 
 from gpufetch import _core
 from gpufetch._checks import check_text
+from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._asking import io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import make_error, write_file
@@ -37,6 +38,7 @@ _DAMAGED = (
 _CODECS: dict[str | None, int] = {"gpufetch": 0, None: 1, "bitshuffle-lz4": 2}
 
 
+@shortened
 def write(
     dest: h5py.Group | FilePath,
     name: str,

@@ -15,6 +15,7 @@ from matplotlib.patches import StepPatch
 from gpufetch._checks import check_int
 from gpufetch._planes.notes import counts_text
 from gpufetch._planes.source import Source, part_view
+from gpufetch._tracebacks import shortened
 from gpufetch._view import View
 from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color
 
@@ -167,6 +168,7 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
         self._draw_note(renderer, bars, error)
 
 
+@shortened
 def hist(
     x: Any,
     bins: int = 64,

@@ -15,6 +15,7 @@ from matplotlib.image import AxesImage
 
 from gpufetch._planes.plane import Box, Plane, Tile
 from gpufetch._planes.source import Axis, Source
+from gpufetch._tracebacks import shortened
 from gpufetch.plot._artist import Pulling, axes_of, name_axes
 from gpufetch.plot._colours import colour_map, colours, scaled_norm
 from gpufetch.plot._pull import visible
@@ -125,6 +126,7 @@ class DeviceImage(Pulling[Tile], AxesImage):
         self._draw_note(renderer, tile, error)
 
 
+@shortened
 def imshow(
     x: Any,
     *,

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from gpufetch._planes.samples import Points, Samples
 from gpufetch._planes.source import Source
+from gpufetch._tracebacks import shortened
 from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color
 from gpufetch.plot._pull import visible
 
@@ -87,6 +88,7 @@ class DeviceLine(Pulling[Points], Line2D):
         return np.where(y == np.inf, top, np.where(y == -np.inf, low - span, y))
 
 
+@shortened
 def line(
     y: Any,
     *,

@@ -12,12 +12,14 @@ from matplotlib.figure import Figure
 from gpufetch._lazy.array import lazy
 from gpufetch._planes.plane import Plane
 from gpufetch._planes.source import Axis, Source, is_labelled
+from gpufetch._tracebacks import shortened
 from gpufetch.plot._colours import colour_map, scaled_norm
 from gpufetch.plot._image import DeviceImage, imshow
 
 __all__ = ["slices"]
 
 
+@shortened
 def slices(
     x: Any,
     axis: int | str = 0,
@@ -36,7 +38,8 @@ def slices(
     Parameters
     ----------
     x
-        What `imshow` takes, with one axis more.
+        What `imshow` takes, with one axis more: three axes, or four where `channels` says which of
+        a plane's are its colours.
     axis
         The axis across which planes are taken; its name, where `x` is an xarray.DataArray.
     indices
@@ -52,6 +55,11 @@ def slices(
     -------
     list of DeviceImage
         One for each plane.
+
+    Raises
+    ------
+    ValueError
+        The shape has other axes, or an option does not fit.
     """
     if columns is not None and columns < 1:
         raise ValueError(f"columns is {columns}; it must be 1 or more")
@@ -60,7 +68,9 @@ def slices(
         if axis not in names:
             raise ValueError(f"axis is {axis!r}; the axes' names are {names}: give a number")
         axis = list(x.dims).index(axis)
+    x = x if is_labelled(x) else lazy(x)
     shape = tuple(x.shape)
+    _check_axes(shape, options.get("channels"))
     axis = operator.index(axis)
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"axis is {axis}; shape {shape} has {len(shape)} axes")
@@ -68,7 +78,6 @@ def slices(
     chosen = _indices(shape[axis], count) if indices is None else list(indices)
     if not chosen:
         raise ValueError("no plane is chosen: give one index or more")
-    x = x if is_labelled(x) else lazy(x)
     options, kind = _shared_colours(x, axis, dict(options))
     across = math.ceil(math.sqrt(len(chosen))) if columns is None else columns
     down = math.ceil(len(chosen) / across)
@@ -90,6 +99,20 @@ def slices(
     if kind not in ("colour", "label"):
         figure.colorbar(images[0], ax=panels, label=Source(x).label)
     return images
+
+
+def _check_axes(shape: tuple[int, ...], channels: str | None) -> None:
+    """Refuse other than three axes: one more is of colours only where `channels` says so."""
+    count = 3 if channels is None else 4
+    if len(shape) == count:
+        return
+    remedy = "gpufetch.plot.imshow shows one picture"
+    if len(shape) > count:
+        remedy = "index one, as x[0], or use gpufetch.view(x), which has a slider for each"
+    if len(shape) == 4:
+        remedy += '; for pictures in colours give channels="last" or "first"'
+    which = "" if channels is None else f' with channels="{channels}"'
+    raise ValueError(f"slices takes {count} axes{which}, not shape {shape}: {remedy}")
 
 
 def _indices(length: int, count: int) -> list[int]:
