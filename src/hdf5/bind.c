@@ -194,8 +194,8 @@ static gpuf_status bind_only_library(gpuf_error *err) {
   }
   if (found.count == 0) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                      "no libhdf5 is loaded in this process: link it, or import h5py, before "
-                      "HDF5 is used through gpufetch");
+                      "no libhdf5 is loaded in this process: link it and call H5open, so that the "
+                      "linker keeps it, or import h5py, before HDF5 is used through gpufetch");
   }
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
                     "%d HDF5 libraries are loaded (%s): choose one by gpuf_h5_bind(path)",

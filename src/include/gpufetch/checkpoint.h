@@ -122,9 +122,10 @@ typedef struct gpuf_checkpoint_options {
   /* The device of the tensors that are on one. The default is the CPU: no device memory is
    * reserved, and the mode is GPUF_CHECKPOINT_PINNED. */
   gpuf_device device;
-  /* What the tensors of one checkpoint take on the device; 0: not known, and nothing is reserved on
-   * it. A tensor that finds no room among what is reserved is kept as by GPUF_CHECKPOINT_PINNED;
-   * the report's message says how much they take where that is more. */
+  /* What the tensors of one checkpoint take on the device; 0: not known, nothing is reserved on it,
+   * and GPUF_CHECKPOINT_AUTO is GPUF_CHECKPOINT_PINNED. A tensor that finds no room among what is
+   * reserved is kept as by GPUF_CHECKPOINT_PINNED; the report's message says how much they take
+   * where that is more. */
   size_t state_nbytes;
   size_t device_max_nbytes; /* of device memory to reserve; 0: half of what is free */
   /* Page-locked memory to reserve, in which encoded chunks wait for the writer; 0: 256 MiB. At
@@ -273,8 +274,9 @@ GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t 
                                            gpuf_checkpoint_report *report, gpuf_error *err);
 
 /* Add a tensor, on a device or the CPU and in any layout, as dataset `name`: UTF-8 of at most 1000
- * bytes, whose slashes make groups. Its memory is read by gpuf_checkpoint_commit, and must stay
- * valid until that has returned and, on a device, until the work on its stream is done.
+ * bytes, whose slashes make groups. The name and the descriptor are copied. Its memory is read by
+ * gpuf_checkpoint_commit, and must stay valid until that has returned and, on a device, until the
+ * work on its stream is done.
  *
  * With `part` NULL, the tensor is the whole array. Otherwise it is that part of an array, of which
  * the others are added under the same name, in any order and from any device. Together they are one
@@ -357,7 +359,8 @@ GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix
 
 /* Fill `tensor`, on a device or the CPU and in any layout, from tensor `name`: with `part`, from
  * the box that begins at part->start, where part->shape must be the stored shape; for NULL it has
- * that shape. The element types must be equal. After a failure the tensor may be partly written. */
+ * that shape. The element types must be equal. It is filled when the call returns, behind the work
+ * that was pending on its stream. After a failure the tensor may be partly written. */
 GPUF_API gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name,
                                        const gpuf_tensor *tensor, const gpuf_part *part,
                                        gpuf_error *err);

@@ -1,6 +1,7 @@
 /* gpufetch: serving the tensors of a running program to notebooks that attach to it.
  *
- * The conventions are those of gpufetch.h.
+ * The conventions are those of gpufetch.h. The functions are in libgpufetch_serve (pkg-config:
+ * gpufetch-serve, CMake: gpufetch::serve).
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
