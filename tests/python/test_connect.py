@@ -249,6 +249,23 @@ def test_a_client_that_reads_no_more_lets_go_of_the_memory() -> None:
             eventually(lambda: not run.session._attached.is_kept)
 
 
+def test_idle_memory_is_let_go_of_beside_other_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gpufetch._remote import attached
+
+    monkeypatch.setattr(attached._share, "attach", lambda handle: handle)
+    idle, *busy = [attached.Attached() for _ in range(8)]
+    idle.attach("x")
+    began = time.monotonic()
+    while idle.is_kept:
+        for one in busy:
+            one.attach("x")
+        assert time.monotonic() - began < 10  # it was 14
+        time.sleep(0.02)
+    assert all(one.is_kept for one in busy)
+
+
 def test_memory_that_no_thread_would_let_go_of_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpufetch._remote import attached
 
@@ -1031,9 +1048,28 @@ def test_a_wait_may_be_for_a_step_of_at_least_a_number(server: gf.Server) -> Non
         eventually(stepped, 30)
         assert [future.result() for future in waiting] == [20, 20]
         began = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"no step was completed .*it is at step 20, not 21"):
+        with pytest.raises(TimeoutError, match="at step 20, and has not come to step 21"):
             run.wait_step(at_least=21, timeout=0.3)
         assert time.monotonic() - began < 10
+        ended = threading.Event()
+
+        def step_quickly() -> None:
+            number = 100
+            while not ended.wait(0.0002):
+                number += 1
+                server.step(number)
+
+        stepping = threading.Thread(target=step_quickly)
+        stepping.start()
+        try:
+            for timeout in (0.0, 0.2):
+                began = time.monotonic()
+                with pytest.raises(TimeoutError, match=r"is at step \d+, and has not come to step"):
+                    run.wait_step(at_least=10**9, timeout=timeout)
+                assert time.monotonic() - began < timeout + 5
+        finally:
+            ended.set()
+            stepping.join()
         with pytest.raises(TypeError, match="at_least is 'x'"):
             run.wait_step(at_least=cast(Any, "x"))
         with pytest.raises(TypeError, match="positional"):

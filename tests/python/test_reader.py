@@ -93,6 +93,44 @@ def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
     python(environment, code, tmp_path)
 
 
+def test_imports_on_two_threads_wait_for_each_other_and_end(environment: dict[str, str]) -> None:
+    code = """
+    import importlib, threading
+    names = ["h5py", "hdf5_gpufetch"]
+    threads = [threading.Thread(target=importlib.import_module, args=(n,)) for n in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    """
+    for _ in range(3):
+        python(environment, code)
+
+
+LOADED_AGAIN = {
+    "reload": "importlib.reload(hdf5_gpufetch)",
+    "import": "[sys.modules.pop(name) for name in list(sys.modules) if 'hdf5_gpufetch' in name]\n"
+    "import hdf5_gpufetch",
+}
+
+
+@pytest.mark.parametrize("again", LOADED_AGAIN)
+def test_packages_are_imported_once_the_reader_was_loaded_again(
+    environment: dict[str, str], tmp_path: Path, again: str
+) -> None:
+    (tmp_path / "tables.py").write_text("loaded = True")
+    code = f"""
+import importlib, importlib.util, pickle, sys
+import hdf5_gpufetch
+{LOADED_AGAIN[again]}
+sys.path.insert(0, sys.argv[1])
+assert importlib.util.find_spec("tables").origin.endswith("tables.py")
+import tables
+assert tables.loaded and pickle.loads(pickle.dumps(tables.__loader__)).name == "tables"
+"""
+    python(environment, code, tmp_path)
+
+
 def test_the_import_alone_makes_h5py_read_every_fixture(environment: dict[str, str]) -> None:
     code = f"""
     import sys, hashlib, json

@@ -12,6 +12,7 @@ from gpufetch._threads import Workers
 __all__ = ["Attached"]
 
 _IDLE_S = 2.0  # how long memory is kept that is not read
+_TURN_S = 0.1  # after which the thread looks at the next session
 
 _releases = Workers(1)
 
@@ -78,11 +79,11 @@ def _release_idle(kept: weakref.ref[Attached]) -> None:
     left_s = 0.0 if attached is None else attached.left_s
     del attached
     if left_s > 0:
-        time.sleep(left_s)
+        time.sleep(min(left_s, _TURN_S))
     attached = kept()
     if attached is None:
         return
-    if attached.left_s > 0:  # after the others' turns
+    if attached.left_s > 0:
         _releases.start(partial(_release_idle, kept))
     else:
         attached.end_watch()

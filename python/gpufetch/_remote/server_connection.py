@@ -96,19 +96,21 @@ class ServerConnection(Connection):
         deadline = None if timeout is None else time.monotonic() + timeout
         step = self.step
         while step is None or step < wanted:
-            step = self._step_after(step, wanted, deadline)
-        return step
-
-    def _step_after(self, before: int | None, wanted: int, deadline: float | None) -> int:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            return self.session.wait_step(left)
-        except NoStepError as error:
-            step = self.step  # one that was completed before the wait began does not end it
-            if step is None or step == before:
+            before, left = step, None if deadline is None else deadline - time.monotonic()
+            try:
+                step = self.session.wait_step(None if left is None else max(0.0, left))
+                is_over = left is not None and left <= 0
+            except NoStepError:
+                step = self.step  # one that was completed before the wait began does not end it
+                is_over = left is not None or step == before
+            if is_over and (step is None or step < wanted):
+                limit = self.session.timeout if timeout is None else timeout
                 last = "no step" if step is None else f"step {step}"
-                raise NoStepError(f"{error}; it is at {last}, not {wanted}") from None
-            return step
+                raise NoStepError(
+                    f"{self.name} is at {last}, and has not come to step {wanted}; there was "
+                    f"{'no step' if timeout is None else 'no such step'} within {limit:g} s"
+                )
+        return step
 
     @property
     def data_path(self) -> str:

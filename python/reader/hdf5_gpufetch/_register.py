@@ -48,9 +48,10 @@ def register_on_import() -> None:
     """As `register`, without waiting for ever for a thread that is in h5py.
 
     That one may itself wait for this import: where it reads by references, Zarr imports the codec
-    on another thread.
+    on another thread. h5py that another thread imports just now is waited for without its lock,
+    which that import takes.
     """
-    h5py = sys.modules.get("h5py")
+    h5py = importlib.import_module("h5py") if "h5py" in sys.modules else None
     lock = None if h5py is None else h5py._objects.phil
     deadline = time.monotonic() + _WAIT_S
     while lock is not None and not lock.acquire(blocking=False):
