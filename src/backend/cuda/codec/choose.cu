@@ -1,7 +1,7 @@
 /* Choosing how a chunk is encoded by the cost of a sample, exactly as codec/predict_choose.c,
- * codec/ranked.c and codec/coding.c, and all else that a first look at the sample shows: whether there may be numbers
- * behind floats, and whether matches may pay. A thread block takes a chunk, and each of its threads
- * a group of the sample. */
+ * codec/ranked.c and codec/coding.c, and all else that a first look at the sample shows: whether
+ * there may be numbers behind floats, and whether matches may pay. A thread block takes a chunk,
+ * and each of its threads a group of the sample. */
 #include "backend/cuda/codec/numbers.cuh"
 #include "backend/cuda/codec/offset.cuh"
 #include "backend/cuda/codec/repeats.cuh"
