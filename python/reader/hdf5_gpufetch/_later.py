@@ -16,7 +16,6 @@ from typing import Any
 __all__ = ["call_after_imports"]
 
 _PACKAGES = ("netCDF4", "tables")
-_MARK = "_finds_for_hdf5_gpufetch"
 
 
 def call_after_imports(register: Callable[[], object]) -> None:
@@ -28,15 +27,17 @@ def call_after_imports(register: Callable[[], object]) -> None:
 
 
 def _others() -> list[Any]:
-    return [finder for finder in sys.meta_path if not hasattr(finder, _MARK)]
+    """The finders that are none of this package's, loaded once or more."""
+    return [finder for finder in sys.meta_path if not hasattr(finder, "is_of_hdf5_gpufetch")]
 
 
 class _Finder(MetaPathFinder):
     """Finds a package as the other finders do, and has something called after its import."""
 
+    is_of_hdf5_gpufetch = True
+
     def __init__(self, register: Callable[[], object]) -> None:
         self._register = register
-        setattr(self, _MARK, True)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

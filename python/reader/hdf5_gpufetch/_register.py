@@ -48,8 +48,8 @@ def register_on_import() -> None:
     """As `register`, without waiting for ever for a thread that is in h5py.
 
     That one may itself wait for this import: where it reads by references, Zarr imports the codec
-    on another thread. h5py that another thread imports just now is waited for without its lock,
-    which that import takes.
+    on another thread. Where another thread is importing h5py, its import needs h5py's lock: this
+    one waits for it before it takes the lock.
     """
     h5py = importlib.import_module("h5py") if "h5py" in sys.modules else None
     lock = None if h5py is None else h5py._objects.phil
