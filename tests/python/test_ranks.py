@@ -7,7 +7,6 @@ import itertools
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -377,71 +376,67 @@ def test_steps_and_values_say_where_ranks_differ() -> None:
         assert "dt = 0.5\n" in shown and "2 parts" in shown
 
 
-def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
-    whole = np.zeros(12)
+@contextlib.contextmanager
+def simulated(
+    servers: Sequence[gf.Server], parts: Any, shape: Any, pause_s: float
+) -> Iterator[None]:
+    """Each step publishes `u` anew on every rank, filled with the step's number."""
     stop = threading.Event()
-    with ranks(whole, cut((12,), [[4]])) as servers:
 
-        def simulate() -> None:
-            for step in itertools.count(1):
-                if stop.is_set():
-                    return
-                for server, part in zip(servers, cut((12,), [[4]]), strict=True):
-                    publish(server, "u", np.full(12, float(step)), part)
-                for server in servers:
-                    server.step(step, step / 2)
-                time.sleep(0.05)
+    def simulate() -> None:
+        for step in itertools.count(1):
+            for server, part in zip(servers, parts, strict=True):
+                publish(server, "u", np.full(shape, float(step)), part)
+            for server in servers:
+                server.step(step, step / 2)
+            if stop.wait(pause_s):
+                return
 
-        thread = threading.Thread(target=simulate)
-        thread.start()
-        try:
-            with gf.connect("rank-*", at="step", timeout=60) as run:
-                array = run["u"]
-                for _ in range(3):
-                    assert len(np.unique(array.fetch())) == 1
-                stats = array.stats()
-                assert stats.count == 12 and stats.variance == 0
-                first = run.wait_step()
-                assert run.wait_step() > first
-                with pytest.raises(ValueError, match="several requests to rank-1"):
-                    array.overview(5)
-                run.at = "live"
-                assert array.overview(5).count == 12
-        finally:
-            stop.set()
-            thread.join()
+    thread = threading.Thread(target=simulate)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
+    parts = cut((12,), [[4]])
+    with (
+        ranks(np.zeros(12), parts) as servers,
+        simulated(servers, parts, 12, 0.05),
+        gf.connect("rank-*", at="step", timeout=60) as run,
+    ):
+        array = run["u"]
+        for _ in range(3):
+            assert len(np.unique(array.fetch())) == 1
+        stats = array.stats()
+        assert stats.count == 12 and stats.variance == 0
+        first = run.wait_step()
+        assert run.wait_step() > first
+        with pytest.raises(ValueError, match="several requests to rank-1"):
+            array.overview(5)
+        run.at = "live"
+        assert array.overview(5).count == 12
 
 
 def test_an_index_by_arrays_is_of_one_step_of_all_ranks_or_of_one_publication_of_each() -> None:
     """Rows 0 to 2 are one rank's, the others the next one's; each row is a range of its own."""
     shape = (6, 20000)
     parts = cut(shape, [[3], []])
-    stop = threading.Event()
-    with ranks(np.zeros(shape), parts) as servers:
-
-        def simulate() -> None:
-            for step in itertools.count(1):
-                if stop.wait(0.01):
-                    return
-                for server, part in zip(servers, parts, strict=True):
-                    publish(server, "u", np.full(shape, float(step)), part)
-                for server in servers:
-                    server.step(step)
-
-        thread = threading.Thread(target=simulate)
-        thread.start()
-        try:
-            with gf.connect("rank-*", at="step", timeout=60) as run:
-                array = run["u"]
-                for _ in range(3):
-                    assert np.unique(array[[0, 1, 3, 5]]).size == 1
-                run.at = "live"
-                for _ in range(30):
-                    read = array[[0, 2, 3, 5]]
-                    assert np.unique(read[:2]).size == np.unique(read[2:]).size == 1
-        finally:
-            stop.set()
-            thread.join()
+    with (
+        ranks(np.zeros(shape), parts) as servers,
+        simulated(servers, parts, shape, 0.01),
+        gf.connect("rank-*", at="step", timeout=60) as run,
+    ):
+        array = run["u"]
+        for _ in range(3):
+            assert np.unique(array[[0, 1, 3, 5]]).size == 1
+        run.at = "live"
+        for _ in range(30):
+            read = array[[0, 2, 3, 5]]
+            assert np.unique(read[:2]).size == np.unique(read[2:]).size == 1
 
 
 # --- Names, failures and the end ---
