@@ -8,7 +8,8 @@ bundle_packages='meson-python pyproject-metadata packaging ipykernel comm
   ipython ipython_pygments_lexers Pygments asttokens executing pure_eval stack-data jedi parso
   prompt_toolkit wcwidth pexpect ptyprocess python-dateutil tzdata platformdirs
   typing_extensions nbclient nbformat fastjsonschema jsonschema jsonschema-specifications
-  referencing rpds-py attrs anywidget ipywidgets jupyterlab_widgets widgetsnbextension psygnal'
+  referencing rpds-py attrs anywidget ipywidgets jupyterlab_widgets widgetsnbextension psygnal
+  pytest-xdist execnet'
 
 gpu_bundle() {
   version='' nvcomp=''
@@ -127,7 +128,9 @@ gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
 
 gpu_tests() {
   step 'C tests' logged gpu-c-tests c_tests "$build"
-  step 'Python tests' logged gpu-pytest python_tests -q --junit-xml="$out/pytest.xml"
+  # shellcheck disable=SC2046 # a list of words
+  step 'Python tests' logged gpu-pytest python_tests $(side_by_side 8) -q -rf \
+    --junit-xml="$out/pytest.xml"
   step 'no test skipped for want of a GPU' gpu_counts
   step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \
     --output "$out/gray_scott"

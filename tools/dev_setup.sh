@@ -246,11 +246,11 @@ python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
 # How many tests run at a time. More than there are processors, tests that measure time fail.
 side_count() { nproc; }
 
-# Arguments for pytest that run test files side by side, at most four at a time, in the order in which
-# tests/python/conftest.py has them.
+# side_by_side [MOST]: arguments for pytest that run test files side by side, at most MOST (4) at a
+# time, in the order in which tests/python/conftest.py has them.
 side_by_side() {
   count=$(side_count)
-  [ "$count" -le 4 ] || count=4
+  [ "$count" -le "${1:-4}" ] || count=${1:-4}
   printf '%s' "-n$count --dist=loadfile --no-loadscope-reorder"
 }
 
