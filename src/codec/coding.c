@@ -84,22 +84,24 @@ static uint64_t choose_dictionary(gpufi_coding *c, const gpufi_sampled *of, uint
   return places;
 }
 
-/* Matches instead, if they are expected to cost fewer than `bits`. */
-static void choose_matches(gpufi_coding *c, const gpufi_coding *as_they_are,
+/* Matches instead, if they are expected to cost fewer than `bits`; false if not. */
+static bool choose_matches(gpufi_coding *c, const gpufi_coding *as_they_are,
                            const gpufi_sampled *of, const gpufi_w8_choice *w8, uint64_t bits,
                            gpufi_chunk_header *header, gpufi_matches_encoder *encoder) {
   gpufi_w8_choice chosen;
   unsigned arrangement;
-  if (gpufi_matches_choose(of, w8, bits, encoder, &chosen, &arrangement)) {
-    *c = *as_they_are;
-    header->mode = GPUFI_MODE_MATCHES;
-    header->transform = chosen.transform;
-    header->axes = chosen.axes;
-    header->offset = chosen.offset;
-    header->levels = gpufi_matches_levels(arrangement);
-    header->entries_less1 = 0;
-    without_base(header);
+  if (!gpufi_matches_choose(of, w8, bits, encoder, &chosen, &arrangement)) {
+    return false;
   }
+  *c = *as_they_are;
+  header->mode = GPUFI_MODE_MATCHES;
+  header->transform = chosen.transform;
+  header->axes = chosen.axes;
+  header->offset = chosen.offset;
+  header->levels = gpufi_matches_levels(arrangement);
+  header->entries_less1 = 0;
+  without_base(header);
+  return true;
 }
 
 void gpufi_coding_choose(gpufi_coding *c, gpufi_chunk_header *header, uint8_t *scratch,
@@ -113,5 +115,8 @@ void gpufi_coding_choose(gpufi_coding *c, gpufi_chunk_header *header, uint8_t *s
   uint64_t bits = choose_mode(&of, header, &c->ranks, &w8);
   bits = choose_numbers(c, &of, bits, header);
   bits = choose_dictionary(c, &of, bits, header, scratch);
-  choose_matches(c, &as_they_are, &of, &w8, bits, header, encoder);
+  const uint64_t raw_bits = 8 * header->raw_nbytes;
+  if (!choose_matches(c, &as_they_are, &of, &w8, bits, header, encoder) && bits >= raw_bits) {
+    header->mode = GPUFI_MODE_RAW;
+  }
 }

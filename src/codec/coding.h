@@ -27,9 +27,9 @@ typedef struct gpufi_coding {
   gpufi_numbers numbers;
 } gpufi_coding;
 
-/* Set the coding fields of `header`, of mode W8, ranked or matches, and what belongs to them. *c
- * has the values as they are. `scratch` holds as many bytes as the raw chunk; the places of a
- * dictionary are then in it. */
+/* Set the coding fields of `header`, of mode W8, ranked or matches, and what belongs to them; mode
+ * raw if nothing is expected to take less than the raw bytes. *c has the values as they are.
+ * `scratch` holds as many bytes as the raw chunk; the places of a dictionary are then in it. */
 void gpufi_coding_choose(gpufi_coding *c, gpufi_chunk_header *header, uint8_t *scratch,
                          gpufi_matches_encoder *encoder);
 

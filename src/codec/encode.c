@@ -281,7 +281,7 @@ static void predict(gpufi_coding *c, gpufi_lines *lines, gpufi_chunk_header *hea
 }
 
 /* Fill in the coding fields of `header`, and write the payload of mode W8, ranked or matches;
- * payload_nbytes is 0 if it does not fit. */
+ * payload_nbytes is 0 if it does not fit, or is not expected to take less than the raw bytes. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
   gpufi_coding c = {.geometry = *g,
@@ -293,6 +293,9 @@ static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, co
   gpufi_matches_encoder *const encoder = matches_encoder(scratch, (size_t)header->raw_nbytes);
   gpufi_lines lines;
   gpufi_coding_choose(&c, header, scratch, encoder);
+  if (header->mode == GPUFI_MODE_RAW) {
+    return;
+  }
   header->flags |= swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
   if (header->mode == GPUFI_MODE_RANKED) {
     gpufi_header_set_ranks(header, &c.ranks);

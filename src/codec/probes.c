@@ -39,12 +39,13 @@ bool gpufi_is_probe(size_t value_nbytes, uint64_t bits) {
 bool gpufi_probes_take(const gpufi_sampled *sampled, gpufi_probes *probes) {
   const gpufi_geometry *const g = sampled->g;
   const size_t nbytes = g->value_nbytes;
-  size_t hits[GPUFI_PROBES], odd_left = 0;
+  size_t hits[GPUFI_PROBES], odd_left = 0, j = 0;
+  bool has_odd = false;
   *probes = (gpufi_probes){.g = g, .raw = sampled->raw, .swap = sampled->swap};
   if (nbytes == 1 || !gpufi_chunk_dtype_is_float(sampled->dtype)) {
     return false;
   }
-  for (size_t j = 0; j < GPUFI_PROBED_VALUES && probes->count < GPUFI_PROBES; j++) {
+  for (; j < GPUFI_PROBED_VALUES && probes->count < GPUFI_PROBES; j++) {
     const size_t i = gpufi_probes_at(g, j);
     if (!gpufi_probes_has(g, j)) {
       continue;
@@ -55,7 +56,7 @@ bool gpufi_probes_take(const gpufi_sampled *sampled, gpufi_probes *probes) {
     if (!gpufi_is_probe(nbytes, bits)) { /* of several, the one that has the majority if one has */
       probes->odd = odd_left == 0 ? bits : probes->odd;
       odd_left += bits == probes->odd ? 1 : (size_t)-1;
-      probes->odd_hits++;
+      has_odd = true;
       continue;
     }
     while (n < probes->count && probes->bits[n] != bits) {
@@ -71,6 +72,10 @@ bool gpufi_probes_take(const gpufi_sampled *sampled, gpufi_probes *probes) {
       probes->common_hits = hits[n];
       probes->common = bits;
     }
+  }
+  while (has_odd && j-- > 0) {
+    probes->odd_hits +=
+        gpufi_probes_has(g, j) && gpufi_probes_load(probes, gpufi_probes_at(g, j)) == probes->odd;
   }
   return probes->count >= PROBES_MIN;
 }

@@ -52,9 +52,10 @@ class Probes:
         self.flat, self.groups = flat, groups
         self.w = 8 * flat.itemsize
         self.bits: list[int] = []
-        self.looked_at, self.odd_hits, left, self.odd = 0, 0, 0, 0
+        self.looked_at, left, self.odd = 0, 0, 0
         hits: dict[int, int] = {}
         self.common, self.common_hits = 0, 0
+        odd_ones = []
         for i in self.indices():
             if len(self.bits) == 64:
                 break
@@ -63,13 +64,14 @@ class Probes:
             if not self.is_probe(bits):
                 self.odd = bits if left == 0 else self.odd
                 left += 1 if bits == self.odd else -1
-                self.odd_hits += 1
+                odd_ones.append(bits)
                 continue
             if bits not in hits:
                 self.bits.append(bits)
             hits[bits] = hits.get(bits, 0) + 1
             if hits[bits] > self.common_hits:
                 self.common, self.common_hits = bits, hits[bits]
+        self.odd_hits = odd_ones.count(self.odd)
         self.values = self.doubles(self.bits) if self.w >= 32 else []
 
     def doubles(self, bits: list[int]) -> list[float]:

@@ -289,6 +289,19 @@ def test_extension_is_not_linked_to_hdf5_or_cuda_and_exports_only_its_init() -> 
     assert exported_symbols(extension) - SANITIZER_SYMBOLS == {"PyInit__core"}
 
 
+def test_kernels_that_begin_early_wait_for_the_kernel_before() -> None:
+    kernel = re.compile(r"__global__[^;{]*\{\s*(\w+)")
+    found = 0
+    for path in sorted((ROOT / "src/backend/cuda").rglob("*.cu")):
+        text = path.read_text()
+        first_words = kernel.findall(text)
+        assert "launch_early(" not in text or "launch_kernel(" not in text, path
+        if "launch_early(" in text or "launch_runs<" in text:
+            assert set(first_words) == {"begin_early"}, path
+            found += len(first_words)
+    assert found > 20
+
+
 def code_files() -> list[Path]:
     return [
         path

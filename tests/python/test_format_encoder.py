@@ -535,7 +535,8 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
                         seed = seed.ljust(8, b"\0") + offset.to_bytes(8, "little")
         else:
             tried = tables + blocks_of(choice)
-        if mode != 4 and len(tried) < len(payload):
+        is_raw = matches is None and cost >= 8 * len(raw)
+        if mode != 4 and not is_raw and len(tried) < len(payload):
             payload = tried
             mode = 2 if choice.ranks is None else 3
             transform = choice.transform if dictionary is None else 3
@@ -627,11 +628,11 @@ def test_an_encoder_written_from_the_document_finds_the_same_numbers(
     assert found == expected
 
 
-def test_what_is_noise_by_the_sample_is_tried_as_w8(tmp_path: Path) -> None:
+def test_what_is_noise_by_the_sample_is_raw(tmp_path: Path) -> None:
     rng = np.random.default_rng(13)
     array = np.where(rng.random(16000) < 0.02, rng.integers(256, size=16000), 0).astype("u1")
     for group in Values(array, array.shape, 1).sampled_groups():
         array[group] = rng.integers(256, size=len(group))
     expected = test_format.encode({"noise": array}, tmp_path)["noise"]
-    assert expected[6] == 2
+    assert expected[6] == 0
     assert encode(array.tobytes(), expected[5], array.shape, False) == expected

@@ -34,6 +34,37 @@ cudaError_t launch_kernel(void (*kernel)(P...), dim3 thread_blocks, dim3 threads
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
+/* Kernels that follow each other, many of which have nothing to do: on a GPU that can do so
+ * (programmatic dependent launch), the thread blocks of such a kernel start while the kernel before
+ * it ends, and wait in begin_early() for all that it and those before it write. Each of these
+ * kernels begins with that call. */
+__device__ __forceinline__ void begin_early() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/* Whether the kernels that this device runs were compiled with what begin_early() does: `kernel` is
+ * any of them. */
+bool can_begin_early(const void *kernel);
+
+template <typename... P, typename... A>
+cudaError_t launch_early(void (*kernel)(P...), dim3 thread_blocks, dim3 threads,
+                         size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = thread_blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_nbytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = can_begin_early(reinterpret_cast<const void *>(kernel)) ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 /* The thread block's dynamic shared memory. */
 __device__ inline uint4 *dynamic_shared() {
   extern __shared__ uint4 dynamic_shared_bytes[];

@@ -298,11 +298,35 @@ inline double __longlong_as_double(long long bits) {
 
 /* --- launches ---------------------------------------------------------------------- */
 
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+
+/* Kernels are done one after the other, whatever the attributes. */
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
+  cudaLaunchAttribute *attrs;
+  unsigned numAttrs;
 };
+
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {}
+
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+  attributes->ptxVersion = 90;
+  return cudaSuccess;
+}
 
 /* Checks as a GPU does: sizes of the grid and of the thread block, and whether the kernel may have
  * as much dynamic shared memory. */

@@ -76,6 +76,7 @@ __device__ void shuffle(const uint8_t *elements, uint32_t nbytes, uint8_t *plane
 template <int N>
 __global__ void __launch_bounds__(kEncodeWarps *kWarp)
     encode_kernel(const __grid_constant__ bitshuffle_job job) {
+  begin_early();
   __shared__ lz4_shared<kBlockNbytes> shared[kEncodeWarps];
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t index = blockIdx.x * kEncodeWarps + warp;
@@ -100,6 +101,7 @@ __global__ void __launch_bounds__(kEncodeWarps *kWarp)
 /* A thread block takes a chunk: where the chunk's blocks lie in it, and how long it is. */
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(const __grid_constant__ bitshuffle_job job) {
+  begin_early();
   const uint64_t first = static_cast<uint64_t>(blockIdx.x) * job.block_count;
   uint64_t end = GPUFI_BITSHUFFLE_HEADER_NBYTES;
   for (uint32_t begin = 0; begin < job.block_count; begin += kSumThreads) {
@@ -121,6 +123,7 @@ __global__ void __launch_bounds__(kSumThreads)
 /* One thread block finds where the chunks lie in the batch. */
 __global__ void __launch_bounds__(kSumThreads)
     place_kernel(const __grid_constant__ bitshuffle_job job) {
+  begin_early();
   uint64_t end = 0;
   for (uint32_t begin = 0; begin < job.chunk_count; begin += kSumThreads) {
     const uint32_t chunk = begin + threadIdx.x;
@@ -156,6 +159,7 @@ __device__ inline void copy_bytes(uint8_t *to, const uint8_t *from, uint64_t nby
 /* A warp copies a block; one more for each chunk copies its header and the bytes of no block. */
 __global__ void __launch_bounds__(kCopyWarps *kWarp)
     copy_kernel(const __grid_constant__ bitshuffle_job job) {
+  begin_early();
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t index = blockIdx.x * kCopyWarps + threadIdx.x / kWarp;
   const uint32_t chunk = index / (job.block_count + 1);
@@ -218,7 +222,7 @@ struct scratch_sizes {
 cudaError_t encode_blocks(const bitshuffle_job &job, size_t element_nbytes, cudaStream_t stream) {
   const uint32_t blocks = (job.chunk_count * job.block_count + kEncodeWarps - 1) / kEncodeWarps;
   const auto encode = [&](void (*kernel)(bitshuffle_job)) {
-    return launch_kernel(kernel, blocks, kEncodeWarps * kWarp, 0, stream, job);
+    return launch_early(kernel, blocks, kEncodeWarps * kWarp, 0, stream, job);
   };
   switch (element_nbytes) {
   case 1:
@@ -258,12 +262,11 @@ cudaError_t gpufi_cuda_bitshuffle(const gpufi_chunks *chunks, const void *d_raw,
     code = encode_blocks(job, gpufi_chunk_element_nbytes(chunks->shape.dtype), stream);
   }
   if (code == cudaSuccess) {
-    code = launch_kernel(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
+    code = launch_early(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
   }
   if (code == cudaSuccess) {
-    code = launch_kernel(place_kernel, 1, kSumThreads, 0, stream, job);
+    code = launch_early(place_kernel, 1, kSumThreads, 0, stream, job);
   }
-  return code == cudaSuccess
-             ? launch_kernel(copy_kernel, copies, kCopyWarps * kWarp, 0, stream, job)
-             : code;
+  return code == cudaSuccess ? launch_early(copy_kernel, copies, kCopyWarps * kWarp, 0, stream, job)
+                             : code;
 }

@@ -306,6 +306,7 @@ constexpr int kThreadBlocksPerSm = 4 / (sizeof(T) == 8 ? 2 : 1) / (kSubsets == k
 template <typename T, int C, uint32_t kSubsets>
 __global__ void __launch_bounds__(kSampleThreads, kThreadBlocksPerSm<T, kSubsets>)
     choose_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ choose_shared<T, kSubsets> shared;
   const bool chooses = blockIdx.x < job.chunk_count;
   const uint32_t chunk = chooses ? blockIdx.x : blockIdx.x - job.chunk_count;
@@ -331,7 +332,7 @@ struct choose_launch {
 
   template <typename T, int C> cudaError_t run() const {
     const bool few = job.grid.usable_count < GPUFI_PREDICT_AXES;
-    return launch_kernel(
+    return launch_early(
         few ? choose_kernel<T, C, kSubsetsMax / 2> : choose_kernel<T, C, kSubsetsMax>,
         (job.may_have_base ? 2 : 1) * job.chunk_count, kSampleThreads, 0, stream, job);
   }

@@ -183,6 +183,7 @@ __device__ void choose_base(const encode_job &job, uint32_t chunk, base_shared *
 template <typename T>
 __global__ void __launch_bounds__(kSampleThreads)
     choose_base_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ base_shared shared;
   for (uint32_t chunk = blockIdx.x; chunk < job.chunk_count; chunk += gridDim.x) {
     if (job.states[chunk].may_have_base && job.states[chunk].is_left == 0) {
@@ -236,6 +237,7 @@ __device__ __forceinline__ void convert_part(const encode_job &job, uint32_t chu
 template <typename T>
 __global__ void __launch_bounds__(kConvertThreads)
     convert_kernel(const __grid_constant__ encode_job job, uint32_t part_count) {
+  begin_early();
   const uint32_t count = *job.based_count != 0 ? job.chunk_count * part_count : 0;
   for (uint32_t index = blockIdx.x; index < count; index += gridDim.x) {
     const uint32_t chunk = index / part_count;
@@ -248,8 +250,8 @@ struct choose_launch {
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    return launch_kernel(choose_base_kernel<T>, rare_thread_blocks(job.chunk_count), kSampleThreads,
-                         0, stream, job);
+    return launch_early(choose_base_kernel<T>, rare_thread_blocks(job.chunk_count), kSampleThreads,
+                        0, stream, job);
   }
 };
 
@@ -260,8 +262,8 @@ struct convert_launch {
   template <typename T, int C> cudaError_t run() const {
     const uint32_t groups = (job.grid.value_count - 1) / kGroup + 1;
     const uint32_t part_count = (groups - 1) / kConvertThreads + 1;
-    return launch_kernel(convert_kernel<T>, rare_thread_blocks(job.chunk_count * part_count),
-                         kConvertThreads, 0, stream, job, part_count);
+    return launch_early(convert_kernel<T>, rare_thread_blocks(job.chunk_count * part_count),
+                        kConvertThreads, 0, stream, job, part_count);
   }
 };
 

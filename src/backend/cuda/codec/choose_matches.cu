@@ -159,15 +159,19 @@ __device__ void decide(const encode_job &job, encode_state *state, uint32_t trie
     state->is_based = state->is_ranked = false;
     state->parameters_nbytes = 0;
     atomicAdd(job.counts[kMatches], 1u);
+  } else if (state->is_left == 0 && job.grid.axis_count != 0 &&
+             state->bits >= 8 * job.grid.raw_nbytes) { /* one element is always constant */
+    state->is_based = state->is_ranked = false;
+    state->seems_raw = true;
+    state->slot = atomicAdd(job.counts[kRawCopies], 1u);
   } else if (state->is_based) {
     state->transform = GPUFI_TRANSFORM_NONE;
     state->subset = state->base_subset;
     state->offset = state->base_offset;
     state->is_ranked = false;
-  } else if (!state->is_ranked && state->is_left == 0 && !job.has_planes &&
-             job.grid.axis_count != 0 && state->bits >= 8 * job.grid.raw_nbytes) {
-    state->seems_raw = true;
-    state->slot = atomicAdd(job.counts[kRawRuns], 1u);
+  }
+  if (state->kind() == kPlainRuns) { /* with corrections or without, which is not known yet */
+    atomicAdd(job.counts[kPlainRuns], 1u);
   }
 }
 
@@ -193,6 +197,7 @@ __device__ void take_trial(const encode_job &job, uint32_t chunk, uint32_t trial
 
 template <typename T, int C>
 __global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ trial_shared shared;
   for (uint32_t index = blockIdx.x; index < job.chunk_count * kTrials; index += gridDim.x) {
     take_trial<T, C>(job, index / kTrials, index % kTrials, &shared);
@@ -204,8 +209,8 @@ struct launch {
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    return launch_kernel(trial_kernel<T, C>, rare_thread_blocks(job.chunk_count * kTrials), kWarp,
-                         0, stream, job);
+    return launch_early(trial_kernel<T, C>, rare_thread_blocks(job.chunk_count * kTrials), kWarp, 0,
+                        stream, job);
   }
 };
 

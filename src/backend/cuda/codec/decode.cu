@@ -107,6 +107,7 @@ __device__ bool fill_run(const decode_state &state, const run_place<T> &at, chun
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
   __shared__ uint32_t next;
@@ -140,9 +141,9 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
-      code = launch_kernel(decode_kernel<T, C>,
-                           rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
-                           kShared, stream, job);
+      code = launch_early(decode_kernel<T, C>,
+                          rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
+                          kShared, stream, job);
     }
     if (code == cudaSuccess && job.may_have_strips) {
       code = decode_strips(job, stream);

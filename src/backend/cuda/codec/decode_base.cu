@@ -88,6 +88,7 @@ __device__ __forceinline__ void restore_base_run(const decode_job &job, uint32_t
 template <typename T>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
     base_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   __shared__ base_shared shared;
   const uint32_t run_count = job.counts->based != 0 ? job.chunk_count * job.grid.run_count : 0;
   for (uint32_t index = blockIdx.x; index < run_count; index += gridDim.x) {
@@ -104,9 +105,9 @@ struct launch {
     const cudaError_t code =
         cudaFuncSetAttribute(base_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
-               ? launch_kernel(base_kernel<T>,
-                               rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
-                               kShared, stream, job)
+               ? launch_early(base_kernel<T>,
+                              rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
+                              kShared, stream, job)
                : code;
   }
 };

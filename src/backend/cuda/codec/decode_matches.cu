@@ -184,6 +184,7 @@ __device__ void decode_block(const decode_job &job, uint32_t chunk, uint32_t blo
 template <typename T, bool kFirst>
 __global__ void __launch_bounds__(kWarps *kWarp)
     matches_kernel(const __grid_constant__ decode_job job, uint32_t warps_of_chunk) {
+  begin_early();
   __shared__ uint4 arranged[kWarps][GPUFI_MATCHES_NBYTES_MAX / sizeof(uint4)];
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t warps = job.counts->matches != 0 ? job.chunk_count * warps_of_chunk : 0;
@@ -215,8 +216,8 @@ struct launch {
 
   cudaError_t start(void (*kernel)(decode_job, uint32_t), uint32_t warps_of_chunk) const {
     const uint64_t warps = static_cast<uint64_t>(job.chunk_count) * warps_of_chunk;
-    return launch_kernel(kernel, rare_thread_blocks((warps + kWarps - 1) / kWarps), kWarps * kWarp,
-                         0, stream, job, warps_of_chunk);
+    return launch_early(kernel, rare_thread_blocks((warps + kWarps - 1) / kWarps), kWarps * kWarp,
+                        0, stream, job, warps_of_chunk);
   }
 };
 

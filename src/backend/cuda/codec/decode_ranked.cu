@@ -49,6 +49,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
 template <typename T>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
     ranked_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   __shared__ ranked_shared shared;
   const chunk_grid &grid = job.grid;
   const uint32_t run_count = job.counts->ranked != 0 ? job.chunk_count * grid.run_count : 0;
@@ -79,9 +80,9 @@ struct launch {
     const cudaError_t code = cudaFuncSetAttribute(
         ranked_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
-               ? launch_kernel(ranked_kernel<T>,
-                               rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
-                               kShared, stream, job)
+               ? launch_early(ranked_kernel<T>,
+                              rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
+                              kShared, stream, job)
                : code;
   }
 };

@@ -249,6 +249,7 @@ __device__ __forceinline__ void restore_strips(const strip_run<T> &run, const st
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
     decode_strips_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   GPUFI_DYNAMIC_SHARED(uint4, run_bytes);
   __shared__ strips_shared<T> shared;
   uint32_t run;
@@ -283,8 +284,8 @@ template <typename T> cudaError_t launch_strips(const decode_job &job, cudaStrea
   const cudaError_t code = cudaFuncSetAttribute(
       decode_strips_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   return code == cudaSuccess
-             ? launch_kernel(decode_strips_kernel<T>, job.chunk_count * job.grid.run_count,
-                             kThreads, kShared, stream, job)
+             ? launch_early(decode_strips_kernel<T>, job.chunk_count * job.grid.run_count, kThreads,
+                            kShared, stream, job)
              : code;
 }
 

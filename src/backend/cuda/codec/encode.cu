@@ -12,39 +12,80 @@ using namespace gpufi;
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* A thread block a run. */
+/* A thread block a run, if any is of this kind. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads<kPlainRuns>, kThreadBlocksPerSm<T>)
     encode_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ run_shared<kPlainRuns> shared;
+  if (*job.counts[kPlainRuns] == 0) {
+    return;
+  }
   take_run<T, C, kPlainRuns>(job, blockIdx.x, &shared);
 }
 
 /* --- chunks that do not become smaller --- */
 
 constexpr uint32_t kRawThreads = 256;
-constexpr uint64_t kRangeNbytes = 1 << 18;
+constexpr uint64_t kRangeNbytes = 1 << 16;
+
+/* The unit of 16 bytes at byte `at` of the raw bytes, with zeros behind their end. */
+__device__ __forceinline__ uint4 raw_unit(const uint8_t *raw, uint64_t at, uint64_t nbytes) {
+  uint4 unit = make_uint4(0, 0, 0, 0);
+  if (at + 16 <= nbytes) {
+    unit = *reinterpret_cast<const uint4 *>(raw + at);
+  } else {
+    memcpy(&unit, raw + at, nbytes - at);
+  }
+  return unit;
+}
+
+__device__ uint64_t raw_chunk_nbytes(const chunk_grid &grid) {
+  return GPUFI_HEADER_NBYTES + gpufi_round_up_16(grid.raw_nbytes);
+}
+
+/* Where the chunk begins. One that has not been encoded in any other way gets its place here, by
+ * the thread with `is_first`. */
+__device__ uint64_t raw_chunk_start(const encode_job &job, uint32_t chunk, bool is_first) {
+  const encode_state &state = job.states[chunk];
+  if (!state.seems_raw) {
+    return state.start - 1;
+  }
+  const uint64_t nbytes = raw_chunk_nbytes(job.grid);
+  const uint64_t start = front_of<kRawCopies>(job) + state.slot * nbytes;
+  if (is_first) {
+    job.places[chunk] = {start, nbytes};
+  }
+  return start;
+}
 
 /* Range `range` of a raw chunk's `range_count`. All threads. */
 __device__ void copy_range(const encode_job &job, uint32_t chunk, uint32_t range,
                            uint32_t range_count, chunk_sum *partial) {
+  constexpr uint32_t kAhead = 4, kStep = kRawThreads * 16;
   const chunk_grid &grid = job.grid;
   encode_state *const state = &job.states[chunk];
   const uint8_t *const from = job.original + chunk * grid.raw_pitch_nbytes;
-  uint8_t *const to = job.encoded + (state->start - 1);
+  uint8_t *const to = job.encoded + raw_chunk_start(job, chunk, range == 0 && threadIdx.x == 0);
   const uint64_t end = gpufi_round_up_16(grid.raw_nbytes);
   const uint64_t range_end = (range + 1) * kRangeNbytes < end ? (range + 1) * kRangeNbytes : end;
   chunk_sum share = {0, 0};
   for (uint64_t at = range * kRangeNbytes + threadIdx.x * 16; at < range_end;
-       at += kRawThreads * 16) {
-    uint4 unit = make_uint4(0, 0, 0, 0);
-    if (at + 16 <= grid.raw_nbytes) {
-      unit = *reinterpret_cast<const uint4 *>(from + at);
-    } else {
-      memcpy(&unit, from + at, grid.raw_nbytes - at);
+       at += kAhead * kStep) {
+    uint4 units[kAhead];
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+      if (at + k * kStep < range_end) {
+        units[k] = raw_unit(from, at + k * kStep, grid.raw_nbytes);
+      }
     }
-    *reinterpret_cast<uint4 *>(to + GPUFI_HEADER_NBYTES + at) = unit;
-    share.add((GPUFI_HEADER_NBYTES + at) / 8, unit);
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+      if (at + k * kStep < range_end) {
+        *reinterpret_cast<uint4 *>(to + GPUFI_HEADER_NBYTES + at + k * kStep) = units[k];
+        share.add((GPUFI_HEADER_NBYTES + at + k * kStep) / 8, units[k]);
+      }
+    }
   }
   const chunk_sum sum = thread_block_sum<kRawThreads / kWarp>(share, partial);
   if (threadIdx.x == 0) {
@@ -63,10 +104,19 @@ __device__ void copy_range(const encode_job &job, uint32_t chunk, uint32_t range
 
 __global__ void __launch_bounds__(kRawThreads)
     raw_kernel(const __grid_constant__ encode_job job, uint32_t range_count) {
+  begin_early();
   __shared__ chunk_sum partial[kRawThreads / kWarp];
+  const uint32_t count = *job.counts[kRawCopies];
+  if (count + *job.unshrunk_count == 0) {
+    return;
+  }
+  if (count != 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+    const uint64_t end = front_of<kRawCopies>(job) + count * raw_chunk_nbytes(job.grid);
+    job.places[job.chunk_count] = {end < job.encoded_nbytes ? end : job.encoded_nbytes, 0};
+  }
   for (uint32_t index = blockIdx.x; index < job.chunk_count * range_count; index += gridDim.x) {
     const uint32_t chunk = index / range_count;
-    if (job.states[chunk].is_raw) {
+    if (job.states[chunk].is_raw || job.states[chunk].seems_raw) {
       copy_range(job, chunk, index - chunk * range_count, range_count, partial);
     }
   }
@@ -101,9 +151,6 @@ struct launch {
       code = launch_runs<T, kPlainRuns>(job, encode_kernel<T, C>, stream);
     }
     if (code == cudaSuccess) {
-      code = encode_raw_runs(job, stream);
-    }
-    if (code == cudaSuccess) {
       code = encode_ranked_runs(job, stream);
     }
     if (code == cudaSuccess) {
@@ -115,8 +162,8 @@ struct launch {
     if (code == cudaSuccess) {
       const uint32_t range_count =
           static_cast<uint32_t>((job.grid.raw_nbytes + kRangeNbytes - 1) / kRangeNbytes);
-      code = launch_kernel(raw_kernel, rare_thread_blocks(job.chunk_count * range_count),
-                           kRawThreads, 0, stream, job, range_count);
+      code = launch_early(raw_kernel, rare_thread_blocks(job.chunk_count * range_count),
+                          kRawThreads, 0, stream, job, range_count);
     }
     return code;
   }
@@ -149,7 +196,7 @@ struct encode_scratch {
         sums(gpufi_round_up_16(sizeof(unsigned long long) *
                                (grid.run_count * chunks->count / kWindow + 1))),
         totals(gpufi_round_up_16(kRunKinds * sizeof(unsigned long long)) +
-               gpufi_round_up_16((2 * kRunKinds + 1) * sizeof(uint32_t))),
+               gpufi_round_up_16((2 * kRunKinds + 2) * sizeof(uint32_t))),
         work(grid.raw_pitch_nbytes * chunks->count),
         match_sizes(match_words_nbytes(chunks->count * match_blocks(grid))),
         match_offsets(match_words_nbytes(chunks->count * (match_blocks(grid) + 1))),
@@ -216,6 +263,7 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     job.taken[k] = counts + 2 * k + 1;
   }
   job.based_count = counts + 2 * kRunKinds;
+  job.unshrunk_count = job.based_count + 1;
   job.may_have_base = job.grid.is_float && job.grid.value_nbytes > 1;
   at = static_cast<uint8_t *>(d_scratch) + sizes.zeroed();
   job.work = at;

@@ -23,10 +23,10 @@ constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone 
  * of the kinds before. */
 enum run_kind {
   kPlainRuns,
-  kRawRuns, /* of chunks that seem raw by their sample */
   kRankedRuns,
   kMatches,       /* which have no runs, and lie between those that have */
   kCorrectedRuns, /* of W8 with corrections */
+  kRawCopies,     /* nor have chunks that are raw by their sample, behind all others */
   kRunKinds,
 };
 
@@ -64,7 +64,7 @@ struct alignas(32) encode_state {
    * `base_subset`, less `base_offset`. */
   bool is_based;
   uint8_t base_subset;
-  bool seems_raw;   /* by the sample, W8 takes no less than the raw bytes: see encode_raw.cu */
+  bool seems_raw;   /* by the sample, nothing takes less than the raw bytes */
   uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
                        do not write */
   uint32_t has_corrections;
@@ -83,10 +83,9 @@ struct alignas(32) encode_state {
    * the pieces; in bits. */
   unsigned long long pieces_bits, first_bits[kMatchTrials], tried_bits[kMatchTrials];
   uint32_t varies;                 /* there are several values: only of matches */
-  bool is_raw;                     /* still to be copied */
+  bool is_raw;                     /* it has been encoded, and took no less than the raw bytes */
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
-  uint32_t slot;                   /* where it seems raw: which of those it is, in any order, */
-  unsigned long long measured;     /* and what its blocks would take in W8 */
+  uint32_t slot;                   /* where it seems raw: which of those it is, in any order */
   unsigned long long w8_bits;      /* what W8 takes of values as they are, by the sample */
   unsigned long long bits;         /* what the form chosen so far takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
@@ -97,7 +96,7 @@ struct alignas(32) encode_state {
     return is_match                      ? kMatches
            : is_ranked                   ? kRankedRuns
            : has_corrections && !is_left ? kCorrectedRuns
-           : seems_raw                   ? kRawRuns
+           : seems_raw                   ? kRawCopies
                                          : kPlainRuns;
   }
 };
@@ -132,13 +131,14 @@ struct encode_job {
   uint64_t encoded_nbytes;
   gpufi_chunk_place *places;
   encode_state *states;
-  /* Of each kind of run: their sizes, and where they end in the batch; but of the first kind how
-   * many chunks there are at most, and how many runs have been begun. */
+  /* Of each kind of run: their sizes, where they end in the batch, how many chunks there are at
+   * most, and how many runs have been begun. */
   run_sizes runs_of[kRunKinds];
   unsigned long long *ends;
   uint32_t *counts[kRunKinds], *taken[kRunKinds];
-  uint32_t *based_count; /* chunks with a base, at most */
-  divisor runs;          /* of a chunk */
+  uint32_t *unshrunk_count; /* chunks that have been encoded and took no less than the raw bytes */
+  uint32_t *based_count;    /* chunks with a base, at most */
+  divisor runs;             /* of a chunk */
   /* Of matches: of each chunk the sizes of its blocks, where they begin, and, if there are several,
    * the first one. */
   uint32_t *match_sizes, *match_offsets;
@@ -151,7 +151,7 @@ template <run_kind kKind> __device__ inline unsigned long long front_of(const en
   unsigned long long front = 0;
 #pragma unroll
   for (int k = 0; k < kKind; k++) {
-    front = k == 0 || *job.counts[k] != 0 ? job.ends[k] : front;
+    front = *job.counts[k] != 0 ? job.ends[k] : front;
   }
   return front;
 }
@@ -174,8 +174,7 @@ cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
 cudaError_t choose_matches(const encode_job &job, cudaStream_t stream);
 /* In encode_matches.cu: encode the chunks of matches. */
 cudaError_t encode_matches(const encode_job &job, cudaStream_t stream);
-/* In encode_raw.cu, encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
-cudaError_t encode_raw_runs(const encode_job &job, cudaStream_t stream);
+/* In encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
 cudaError_t encode_ranked_runs(const encode_job &job, cudaStream_t stream);
 cudaError_t encode_corrected_runs(const encode_job &job, cudaStream_t stream);
 /* Shared memory that a thread block takes for them. */

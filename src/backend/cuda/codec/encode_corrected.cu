@@ -9,6 +9,7 @@ using namespace gpufi;
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads<kCorrectedRuns>, 1)
     encode_corrected_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ run_shared<kCorrectedRuns> shared;
   __shared__ uint32_t next;
   take_runs<T, C, kCorrectedRuns>(job, &shared, &next);

@@ -75,6 +75,7 @@ __device__ void encode_block(const encode_job &job, uint32_t chunk, uint32_t blo
 /* The first block of each chunk; what the others need of it goes to the scratch. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kWarp) first_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ block_shared shared;
   const uint32_t chunk = blockIdx.x, lane = threadIdx.x;
   if (!job.states[chunk].is_match) {
@@ -96,6 +97,7 @@ __global__ void __launch_bounds__(kWarp) first_kernel(const __grid_constant__ en
 /* All others. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kWarp) others_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ block_shared shared;
   const uint32_t lane = threadIdx.x, others = block_count(job) - 1;
   const uint32_t count = *job.counts[kMatches] != 0 ? job.chunk_count * others : 0;
@@ -118,6 +120,7 @@ __global__ void __launch_bounds__(kWarp) others_kernel(const __grid_constant__ e
 /* A thread block takes a chunk: where its blocks begin, counted from the first. */
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   const uint32_t chunk = blockIdx.x, count = block_count(job);
   if (!job.states[chunk].is_match) {
     return;
@@ -158,6 +161,7 @@ __device__ uint64_t chunk_nbytes(const encode_job &job, uint32_t chunk) {
 /* One thread block finds where the chunks of matches lie in the batch. */
 __global__ void __launch_bounds__(kSumThreads)
     place_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   if (*job.counts[kMatches] == 0) {
     return;
   }
@@ -280,6 +284,7 @@ __device__ __forceinline__ void copy_block(const encode_job &job, uint32_t chunk
 template <typename T, int C>
 __global__ void __launch_bounds__(kCopyWarps *kWarp)
     copy_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   const uint32_t count = block_count(job), step = gridDim.x * kCopyWarps;
   const uint32_t end = *job.counts[kMatches] != 0 ? job.chunk_count * count : 0;
   for (uint32_t index = blockIdx.x * kCopyWarps + threadIdx.x / kWarp; index < end; index += step) {
@@ -297,20 +302,20 @@ struct launch {
   template <typename T, int C> cudaError_t run() const {
     const uint32_t blocks = match_block_count(job.grid, GPUFI_MATCHES_LOG2);
     const uint32_t warps = job.chunk_count * blocks;
-    cudaError_t code = launch_kernel(first_kernel<T, C>, job.chunk_count, kWarp, 0, stream, job);
+    cudaError_t code = launch_early(first_kernel<T, C>, job.chunk_count, kWarp, 0, stream, job);
     if (code == cudaSuccess && blocks > 1) {
-      code = launch_kernel(others_kernel<T, C>, rare_thread_blocks(job.chunk_count * (blocks - 1)),
-                           kWarp, 0, stream, job);
+      code = launch_early(others_kernel<T, C>, rare_thread_blocks(job.chunk_count * (blocks - 1)),
+                          kWarp, 0, stream, job);
     }
     if (code == cudaSuccess) {
-      code = launch_kernel(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
+      code = launch_early(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
     }
     if (code == cudaSuccess) {
-      code = launch_kernel(place_kernel, 1, kSumThreads, 0, stream, job);
+      code = launch_early(place_kernel, 1, kSumThreads, 0, stream, job);
     }
     return code == cudaSuccess
-               ? launch_kernel(copy_kernel<T, C>, rare_thread_blocks((warps - 1) / kCopyWarps + 1),
-                               kCopyWarps * kWarp, 0, stream, job)
+               ? launch_early(copy_kernel<T, C>, rare_thread_blocks((warps - 1) / kCopyWarps + 1),
+                              kCopyWarps * kWarp, 0, stream, job)
                : code;
   }
 };

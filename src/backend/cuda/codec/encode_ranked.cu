@@ -8,6 +8,7 @@ using namespace gpufi;
 template <typename T>
 __global__ void __launch_bounds__(kThreads<kRankedRuns>, sizeof(T) == 8 ? 2 : 3)
     encode_ranked_kernel(const __grid_constant__ encode_job job) {
+  begin_early();
   __shared__ run_shared<kRankedRuns> shared;
   __shared__ uint32_t next;
   take_runs<T, 1, kRankedRuns>(job, &shared, &next);

@@ -6,8 +6,7 @@
  * is under way already.
  *
  * There is a launch for each kind of run, which goes through those of all chunks and passes over
- * those of other kinds. A chunk that seemed raw and is not has its place already, and all of its
- * runs are encoded by one thread block in their order: kRawRuns. */
+ * those of other kinds. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_ENCODE_RUN_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_ENCODE_RUN_CUH
 
@@ -42,8 +41,7 @@ template <run_kind kKind> struct run_shared {
   held_run<kWarps<kKind>> held;
   chunk_sum partial[kWarps<kKind>];
   table_of<kKind> tables;
-  bool is_last;            /* of the chunk's runs to be written */
-  unsigned long long next; /* of kRawRuns: where the next run begins */
+  bool is_last; /* of the chunk's runs to be written */
 };
 
 struct run_of_batch {
@@ -80,14 +78,6 @@ __device__ void tell_end(const encode_job &job, uint32_t index, unsigned long lo
     job.places[job.chunk_count] = {end < job.encoded_nbytes ? end : job.encoded_nbytes, 0};
     job.ends[kKind] = end;
   }
-}
-
-/* Set the place of a run of kRawRuns. One thread. */
-template <run_kind kKind>
-__device__ void place_next(const encode_job &job, const run_of_batch &at, unsigned long long next,
-                           held_run<kWarps<kKind>> *held) {
-  held->chunk_start = __ldcg(&job.states[at.chunk].start) - 1;
-  held->start = (at.run == 0 ? held->chunk_start : next) + run_nbytes<kKind>(job, at, 0);
 }
 
 /* Set the run's place. A whole warp. */
@@ -164,7 +154,7 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
     held->nbytes[warp] = packed.nbytes;
     held->descriptors[warp] = packed.descriptor();
     const uint32_t before = atomicAdd(&held->measured, packed.nbytes | 1u << kMeasuredAt);
-    if (before >> kMeasuredAt == kWarps<kKind> - 1 && kKind != kRawRuns) {
+    if (before >> kMeasuredAt == kWarps<kKind> - 1) {
       const uint32_t all = (before & ((1u << kMeasuredAt) - 1)) + packed.nbytes;
       publish_size(job.runs_of[kKind], at.index, run_nbytes<kKind>(job, at, all));
     }
@@ -314,15 +304,9 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   }
   __syncthreads();
   pack_block<T, C, kKind>(job, at, warp, &shared->tables, staging, held, lane);
-  if constexpr (kKind == kRawRuns) {
-    if (threadIdx.x == 0) {
-      place_next<kKind>(job, at, shared->next, held);
-    }
-  } else {
-    const uint32_t order = lane == 0 ? atomicAdd(&held->packed_count, 1u) : 0;
-    if (__shfl_sync(kAllLanes, order, 0) == 0) {
-      place_run<kKind>(job, at, held, lane);
-    }
+  const uint32_t order = lane == 0 ? atomicAdd(&held->packed_count, 1u) : 0;
+  if (__shfl_sync(kAllLanes, order, 0) == 0) {
+    place_run<kKind>(job, at, held, lane);
   }
   __syncthreads();
   const uint64_t end =
@@ -330,11 +314,7 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   /* Two streams may take more than the buffer has for a chunk that is to be raw. */
   const bool fits = kKind != kCorrectedRuns || end <= job.encoded_nbytes;
   if (threadIdx.x == 0) {
-    if constexpr (kKind == kRawRuns) {
-      shared->next = end;
-    } else {
-      tell_end<kKind>(job, at.index, end);
-    }
+    tell_end<kKind>(job, at.index, end);
     if (at.run == job.grid.run_count - 1) {
       state->end = end;
     }
@@ -401,8 +381,8 @@ cudaError_t launch_runs(const encode_job &job, void (*kernel)(encode_job), cudaS
   const bool takes = kKind != kPlainRuns && run_count > kTakingThreadBlocks;
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  return code == cudaSuccess ? launch_kernel(kernel, takes ? kTakingThreadBlocks : run_count,
-                                             kThreads<kKind>, kShared, stream, job)
+  return code == cudaSuccess ? launch_early(kernel, takes ? kTakingThreadBlocks : run_count,
+                                            kThreads<kKind>, kShared, stream, job)
                              : code;
 }
 

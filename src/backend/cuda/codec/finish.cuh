@@ -48,7 +48,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
   /* Those with corrections have several values. */
-  constexpr bool kPlain = kKind == kPlainRuns || kKind == kRawRuns;
+  constexpr bool kPlain = kKind == kPlainRuns;
   const bool all_zero =
       kPlain && state->offset == 0 && coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
   coding.flags = coded_flags(job);
@@ -89,6 +89,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
     coding.flags = 0;
     coding.payload_nbytes = capacity;
     state->is_raw = true;
+    atomicAdd(job.unshrunk_count, 1u);
     state->done_count = 0;
     state->plain = state->mixed = 0;
   }

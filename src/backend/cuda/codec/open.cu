@@ -328,6 +328,7 @@ __device__ void count_chunk(const decode_state &state, decode_counts *counts) {
 /* `planes` has no values where they do not fit the shape. */
 __global__ void __launch_bounds__(kThreads)
     open_kernel(const __grid_constant__ decode_job job, const __grid_constant__ chunk_grid planes) {
+  begin_early();
   __shared__ bool is_good;
   __shared__ chunk_sum partial[kThreads / kWarp];
   const uint32_t chunk = blockIdx.x;
@@ -365,6 +366,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) judge_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   const uint32_t chunk = blockIdx.x * kThreads + threadIdx.x;
   if (chunk < job.chunk_count) {
     const decode_state &state = job.states[chunk];
@@ -381,13 +383,13 @@ __global__ void __launch_bounds__(kThreads) judge_kernel(const __grid_constant__
 namespace gpufi {
 
 cudaError_t open_chunks(const decode_job &job, const chunk_grid *planes, cudaStream_t stream) {
-  return launch_kernel(open_kernel, job.chunk_count, kThreads, 0, stream, job,
-                       planes ? *planes : chunk_grid{});
+  return launch_early(open_kernel, job.chunk_count, kThreads, 0, stream, job,
+                      planes ? *planes : chunk_grid{});
 }
 
 cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream) {
-  return launch_kernel(judge_kernel, (job.chunk_count + kThreads - 1) / kThreads, kThreads, 0,
-                       stream, job);
+  return launch_early(judge_kernel, (job.chunk_count + kThreads - 1) / kThreads, kThreads, 0,
+                      stream, job);
 }
 
 } // namespace gpufi

@@ -60,6 +60,7 @@ struct row_tiles {
 template <typename E>
 __global__ void __launch_bounds__(kThreads)
     split_kernel(const __grid_constant__ planes_layout layout, const uint8_t *raw, uint8_t *coded) {
+  begin_early();
   const row_tiles tiles(layout);
   const uint32_t chunk = blockIdx.x / tiles.per_chunk, tile = blockIdx.x % tiles.per_chunk;
   const uint32_t planes = layout.planes.d, length = layout.length.d;
@@ -103,6 +104,7 @@ __global__ void __launch_bounds__(kThreads)
     join_kernel(const __grid_constant__ planes_layout layout, const decode_state *states,
                 const uint32_t *chunk_count, uint32_t tile_count, const uint8_t *coded,
                 uint8_t *raw) {
+  begin_early();
   const uint32_t count = *chunk_count != 0 ? layout.chunk_count * tile_count : 0;
   for (uint32_t index = blockIdx.x; index < count; index += gridDim.x) {
     const uint32_t chunk = index / tile_count;
@@ -119,8 +121,8 @@ struct split_launch {
   cudaStream_t stream;
 
   template <typename E> cudaError_t run() const {
-    return launch_kernel(split_kernel<E>, layout.chunk_count * row_tiles(layout).per_chunk,
-                         kThreads, 0, stream, layout, raw, coded);
+    return launch_early(split_kernel<E>, layout.chunk_count * row_tiles(layout).per_chunk, kThreads,
+                        0, stream, layout, raw, coded);
   }
 };
 
@@ -136,9 +138,9 @@ struct join_launch {
     const uint32_t places = layout.row_count * layout.length.d;
     const uint32_t tile_count = (places - 1) / layout.tile + 1;
     const uint32_t thread_blocks = layout.chunk_count * tile_count;
-    return launch_kernel(join_kernel<E>,
-                         thread_blocks < kJoinThreadBlocks ? thread_blocks : kJoinThreadBlocks,
-                         kThreads, 0, stream, layout, states, chunk_count, tile_count, coded, raw);
+    return launch_early(join_kernel<E>,
+                        thread_blocks < kJoinThreadBlocks ? thread_blocks : kJoinThreadBlocks,
+                        kThreads, 0, stream, layout, states, chunk_count, tile_count, coded, raw);
   }
 };
 

@@ -29,6 +29,7 @@ __device__ __forceinline__ void load_residuals(const run_place<T> &at, int warp,
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     predict_kernel(const __grid_constant__ decode_job job) {
+  begin_early();
   __shared__ run_shared<T, C> shared;
   __shared__ uint32_t next;
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -54,8 +55,8 @@ struct launch {
     const uint32_t run_count = job.chunk_count * job.grid.run_count;
     const cudaError_t code = cudaFuncSetAttribute(
         predict_kernel<T, C>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    return code == cudaSuccess ? launch_kernel(predict_kernel<T, C>, rare_thread_blocks(run_count),
-                                               kThreads, kShared, stream, job)
+    return code == cudaSuccess ? launch_early(predict_kernel<T, C>, rare_thread_blocks(run_count),
+                                              kThreads, kShared, stream, job)
                                : code;
   }
 };

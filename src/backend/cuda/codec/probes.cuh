@@ -20,9 +20,11 @@ constexpr double kFittedRange = 0x1p21; /* integers whose step is looked for are
 struct probes_shared {
   uint64_t looked[kProbedValues]; /* the values that are looked at, in their order */
   uint32_t there[kProbedValues];  /* whether there is one */
+  uint32_t at[kProbes];           /* which of them a probe is */
   uint64_t bits[kProbes];
   double values[kProbes]; /* of 32 and 64 bits; else 0 */
   double unsorted[kProbes], sorted[kProbes], gaps[kProbes];
+  uint32_t before[kProbedValues / kWarp]; /* probes of each warp, then of all warps before it */
   uint32_t count, looked_at, gap_count;
   uint32_t common_hits, odd_hits; /* of the probes, and of the values that were none */
   uint64_t common, odd;
@@ -51,22 +53,46 @@ __device__ inline sampled_value probed_value(const chunk_grid &grid, uint32_t j)
   return {i, pair / take < GPUFI_GROUP_VALUES - 1 && i < grid.value_count};
 }
 
+/* The first `end` values are all that were looked at: how many there are, and of those that are no
+ * probes the one that has the majority if one has, and how often it occurs. A whole warp. */
+template <typename T> __device__ inline void count_odd(probes_shared *shared, uint32_t end) {
+  const uint32_t lane = threadIdx.x;
+  uint64_t odd = 0;
+  uint32_t left = 0, hits = 0, looked_at = 0;
+  bool is_any = false;
+  for (uint32_t first = 0; first < end; first += kWarp) {
+    const uint64_t bits = shared->looked[first + lane];
+    const bool is_there = first + lane < end && shared->there[first + lane] != 0;
+    looked_at += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, is_there)));
+    uint32_t are = __ballot_sync(kAllLanes, is_there && !is_probe<T>(bits));
+    for (; are != 0; are &= are - 1) {
+      const uint64_t one = __shfl_sync(kAllLanes, bits, __ffs(static_cast<int>(are)) - 1);
+      odd = left == 0 ? one : odd;
+      left += one == odd ? 1u : UINT32_MAX;
+      is_any = true;
+    }
+  }
+  for (uint32_t first = 0; first < end && is_any; first += kWarp) {
+    const uint32_t j = first + lane;
+    const bool is = j < end && shared->there[j] != 0 && shared->looked[j] == odd;
+    hits += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, is)));
+  }
+  if (lane == 0) {
+    shared->looked_at = looked_at;
+    shared->odd = odd;
+    shared->odd_hits = hits;
+  }
+}
+
 /* Sort the looked at values into probes and others, one after the other. By one warp, of which lane
  * l has probes l and l + 32. */
 template <typename T> __device__ inline void sort_out_probes(probes_shared *shared) {
   const uint32_t lane = threadIdx.x;
-  uint64_t mine[2] = {0, 0}, common = 0, odd = 0;
-  uint32_t hits[2] = {0, 0}, count = 0, looked_at = 0, common_hits = 0, odd_hits = 0, odd_left = 0;
-  for (uint32_t j = 0; j < kProbedValues && count < kProbes; j++) {
+  uint64_t mine[2] = {0, 0}, common = 0;
+  uint32_t hits[2] = {0, 0}, count = 0, common_hits = 0, j = 0;
+  for (; j < kProbedValues && count < kProbes; j++) {
     const uint64_t bits = shared->looked[j];
-    if (!shared->there[j]) {
-      continue;
-    }
-    looked_at++;
-    if (!is_probe<T>(bits)) { /* of several, the one that has the majority if one has */
-      odd = odd_left == 0 ? bits : odd;
-      odd_left += bits == odd ? 1u : UINT32_MAX;
-      odd_hits++;
+    if (!shared->there[j] || !is_probe<T>(bits)) {
       continue;
     }
     uint32_t own = 0; /* hits of the probe, in the lane that has it */
@@ -99,25 +125,54 @@ template <typename T> __device__ inline void sort_out_probes(probes_shared *shar
   }
   if (lane == 0) {
     shared->count = count;
-    shared->looked_at = looked_at;
     shared->common_hits = common_hits;
-    shared->odd_hits = odd_hits;
     shared->common = common;
-    shared->odd = odd;
   }
+  count_odd<T>(shared, j);
 }
 
-/* Whether the first kProbes values that are looked at are all probes, and no two the same, as most
- * are: four threads each compare one with the others. All threads, the same answer. */
-template <typename T> __device__ inline bool all_are_probes(const probes_shared &shared) {
+/* The same where no two of them are the same, as mostly: false if some are. All threads, the same
+ * answer. */
+template <typename T> __device__ inline bool take_distinct(probes_shared *shared) {
   constexpr uint32_t kOthers = kProbes * kProbes / kProbedValues;
-  const uint32_t j = threadIdx.x % kProbes, others = threadIdx.x / kProbes * kOthers;
-  const uint64_t bits = shared.looked[j];
-  bool is_one = shared.there[j] != 0 && is_probe<T>(bits);
-  for (uint32_t k = others; k < others + kOthers; k++) {
-    is_one = is_one && (k == j || shared.looked[k] != bits);
+  const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const uint64_t bits = shared->looked[threadIdx.x];
+  const bool is = shared->there[threadIdx.x] != 0 && is_probe<T>(bits);
+  const uint32_t are = __ballot_sync(kAllLanes, is);
+  if (lane == 0) {
+    shared->before[warp] = static_cast<uint32_t>(__popc(are));
   }
-  return __syncthreads_or(!is_one) == 0;
+  __syncthreads();
+  uint32_t rank = static_cast<uint32_t>(__popc(are & ((1u << lane) - 1))), all = 0;
+  for (uint32_t w = 0; w < kProbedValues / kWarp; w++) {
+    rank += w < warp ? shared->before[w] : 0;
+    all += shared->before[w];
+  }
+  const uint32_t count = all < kProbes ? all : kProbes;
+  if (is && rank < kProbes) {
+    shared->at[rank] = threadIdx.x;
+    shared->bits[rank] = bits;
+    shared->values[rank] = number_of_bits<T>(bits);
+  }
+  __syncthreads();
+  const uint32_t j = threadIdx.x % kProbes, others = threadIdx.x / kProbes * kOthers;
+  bool repeats = false;
+  for (uint32_t k = others; k < others + kOthers && k < count && j < count; k++) {
+    repeats = repeats || (k != j && shared->bits[k] == shared->bits[j]);
+  }
+  if (__syncthreads_or(repeats) != 0) {
+    return false;
+  }
+  const uint32_t end = count == kProbes ? shared->at[kProbes - 1] + 1 : kProbedValues;
+  if (threadIdx.x == 0) {
+    shared->count = count;
+    shared->common_hits = count != 0 ? 1 : 0;
+    shared->common = count != 0 ? shared->bits[0] : 0;
+  }
+  if (threadIdx.x < kWarp) {
+    count_odd<T>(shared, end);
+  }
+  return true;
 }
 
 /* False if there are too few. All threads, the same answer. */
@@ -128,20 +183,7 @@ __device__ bool take_probes(const encode_job &job, const T *raw, probes_shared *
   shared->looked[threadIdx.x] =
       here.valid ? load_value(raw, here.i, {GPUFI_TRANSFORM_NONE, job.swap}) : 0;
   __syncthreads();
-  if (all_are_probes<T>(*shared)) {
-    const uint64_t bits = shared->looked[threadIdx.x % kProbes];
-    if (threadIdx.x < kProbes) {
-      shared->bits[threadIdx.x] = bits;
-      shared->values[threadIdx.x] = number_of_bits<T>(bits);
-    }
-    if (threadIdx.x == 0) {
-      shared->count = shared->looked_at = kProbes;
-      shared->common_hits = 1;
-      shared->odd_hits = 0;
-      shared->common = bits;
-      shared->odd = 0;
-    }
-  } else if (threadIdx.x < kWarp) {
+  if (!take_distinct<T>(shared) && threadIdx.x < kWarp) {
     sort_out_probes<T>(shared);
   }
   __syncthreads();
