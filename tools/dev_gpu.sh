@@ -129,7 +129,7 @@ gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
 gpu_tests() {
   step 'C tests' logged gpu-c-tests c_tests "$build"
   # shellcheck disable=SC2046 # a list of words
-  step 'Python tests' logged gpu-pytest python_tests $(side_by_side 8) -q -rf \
+  step 'Python tests' logged gpu-pytest python_tests $(side_by_side 8) -p no:benchmark -q -rf \
     --junit-xml="$out/pytest.xml"
   step 'no test skipped for want of a GPU' gpu_counts
   step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \

@@ -37,6 +37,10 @@ START = """
 """
 
 
+for needed in ("numcodecs", "zarr"):
+    pytest.importorskip(needed)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reader as pip would install it."""

@@ -358,7 +358,9 @@ def test_threads_with_random_views_agree_with_numpy_and_leave_nothing(
     assert after.pool_used == before.pool_used
     assert after.pool_reserved <= max(POOL_NBYTES, before.pool_reserved)
     assert after.descriptors <= before.descriptors
-    slack = 64 * MIB if device.startswith("cuda") else 0  # code and streams of the driver
-    assert before.device_free - after.device_free <= SCRATCH_NBYTES + slack
+    is_shared = device.startswith("cuda") and "PYTEST_XDIST_WORKER" in os.environ
+    if not is_shared:  # with tests of other processes
+        slack = 64 * MIB if device.startswith("cuda") else 0  # code and streams of the driver
+        assert before.device_free - after.device_free <= SCRATCH_NBYTES + slack
     if "san.so" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers keep what was freed
         assert after.resident - before.resident <= POOL_NBYTES + SCRATCH_NBYTES + 96 * MIB

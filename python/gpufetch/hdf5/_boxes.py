@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """A start and a shape."""
 
 _CHUNK_NBYTES = 1 << 20
+_BOXES_MAX = 1 << 32
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -34,7 +35,7 @@ def boxes(
     """Cut an array of `shape` into boxes of whole chunks, in C order.
 
     A box has at most `box_nbytes` bytes, or one chunk where that is more. MemoryError, which names
-    the shapes, where there are too many of them.
+    the shapes, where there are more than 2³².
     """
     box = [min(c, n) for c, n in zip(chunk, shape, strict=True)]
     nbytes = int(np.prod(box)) * itemsize
@@ -43,13 +44,19 @@ def boxes(
         count = max(1, min(box_nbytes // nbytes, needed))
         nbytes *= count
         box[axis] *= count
-    steps = (range(0, n, b) for n, b in zip(shape, box, strict=True))
-    try:
-        starts = itertools.product(*steps)  # holds the places along each axis
-    except (MemoryError, OverflowError):
+    counts = [-(-n // b) for n, b in zip(shape, box, strict=True)]
+    total = math.prod(counts)
+    if total > _BOXES_MAX:
         raise MemoryError(
-            f"there is not enough memory for the places of the boxes of shape {tuple(box)} in an "
-            f"array of shape {shape}"
-        ) from None
-    for start in starts:
-        yield start, tuple(min(b, n - s) for b, n, s in zip(box, shape, start, strict=True))
+            f"{total} boxes of shape {tuple(box)} in an array of shape {shape} are too many to go "
+            f"through; at most {_BOXES_MAX}"
+        )
+    for number in range(total):
+        start = []
+        for count, b in zip(reversed(counts), reversed(box), strict=True):
+            number, place = divmod(number, count)
+            start.insert(0, place * b)
+        yield (
+            tuple(start),
+            tuple(min(b, n - s) for b, n, s in zip(box, shape, start, strict=True)),
+        )
