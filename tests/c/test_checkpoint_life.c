@@ -451,7 +451,6 @@ static void another_dtype_or_shape_is_refused(void) {
   remove_folder();
 }
 
-/* Memory that is freed before the commit is refused by the device, and costs that checkpoint. */
 /* The step between two others is of memory that is none of the device's any more. */
 static void lose_a_step(gpuf_checkpoint_mode mode, size_t shard_count, gpuf_stream stream) {
   make_folder();
@@ -480,6 +479,7 @@ static void lose_a_step(gpuf_checkpoint_mode mode, size_t shard_count, gpuf_stre
   remove_folder();
 }
 
+/* Memory that is freed before the commit is refused by the device, and costs that checkpoint. */
 static void a_freed_device_tensor_costs_one_checkpoint(void) {
   gpuf_stream own;
   CHECK_OK(gpuf_stream_create(host_device, &own, &err));
@@ -543,6 +543,56 @@ static void *restart_again_and_again(void *arg) {
   }
   free(u.data);
   return NULL;
+}
+
+static atomic_bool synchronizes;
+
+static void *synchronize_again_and_again(void *stream) {
+  while (atomic_load(&synchronizes)) {
+    gpuf_stream_synchronize(host_device, *(const gpuf_stream *)stream, NULL);
+  }
+  return NULL;
+}
+
+/* Whoever synchronizes the program's stream is told errors of its work, once. */
+static void a_thread_that_synchronizes_the_stream_hides_no_failed_copy(void) {
+  enum { COUNT = 50 };
+  pthread_t thread;
+  gpuf_stream stream;
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_tensor u = state_of(1);
+  options.device = host_device;
+  options.mode = GPUF_CHECKPOINT_DEVICE_COPY;
+  options.state_nbytes = (COUNT + 1) * gpuf_tensor_nbytes(&u);
+  options.unsynced = true;
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  atomic_store(&synchronizes, true);
+  CHECK(pthread_create(&thread, NULL, synchronize_again_and_again, &stream) == 0);
+  for (int64_t step = 1; step <= 30; step++) {
+    gpuf_tensor tensors[COUNT];
+    CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+    for (int i = 0; i < COUNT; i++) {
+      char name[16];
+      snprintf(name, sizeof(name), "u%d", i);
+      tensors[i] = copy_to_device(&u);
+      CHECK_OK(gpuf_checkpoint_add(c, name, &tensors[i], NULL, &err));
+    }
+    destroy(&tensors[0]);
+    gpuf_status status = gpuf_checkpoint_commit(c, stream, &err);
+    status = status == GPUF_OK ? gpuf_checkpoint_wait(c, -1, NULL, &err) : status;
+    CHECK(status != GPUF_OK);
+    for (int i = 1; i < COUNT; i++) {
+      destroy(&tensors[i]);
+    }
+  }
+  atomic_store(&synchronizes, false);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(gpuf_checkpoint_close(c, NULL, &err) == GPUF_ERR_DEVICE); /* of the last step */
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+  destroy(&u);
+  remove_folder();
 }
 
 /* To HDF5 their files are files of their own. */
@@ -615,6 +665,7 @@ int main(void) {
   TEST(pointers_that_are_null_are_refused);
   TEST(another_dtype_or_shape_is_refused);
   TEST(a_freed_device_tensor_costs_one_checkpoint);
+  TEST(a_thread_that_synchronizes_the_stream_hides_no_failed_copy);
   TEST(a_stream_of_no_device_is_refused);
   TEST(hdf5_may_be_closed_between_checkpoints);
   TEST(restarts_of_one_checkpoint_are_open_side_by_side);

@@ -207,7 +207,6 @@ void gpufi_checkpoint_snapshot_release(gpufi_checkpoint_snapshot *s) {
     gpufi_channel_release(s->channel, failed);
   }
   s->channel = NULL;
-  s->is_joined = false;
   s->d_used_nbytes = 0;
   while (s->spills) {
     gpufi_checkpoint_spill *const spill = s->spills;

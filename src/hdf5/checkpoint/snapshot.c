@@ -123,18 +123,18 @@ static size_t host_nbytes_of(const gpufi_checkpoint_snapshot *s,
 
 /* --- On the device ------------------------------------------------------------ */
 
-/* The copy is enqueued on `stream`, so that what comes there later may overwrite the tensor. */
+/* The copy is enqueued on the channel's stream: nobody else synchronizes it, and so nobody else is
+ * told that the copy failed. */
 static gpuf_status copy_on_device(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
-                                  gpuf_stream stream, gpuf_error *err) {
+                                  gpuf_error *err) {
   gpuf_tensor copy;
   gpuf_status status = gpuf_tensor_init(&copy, s->d_memory + s->d_used_nbytes, s->device,
                                         t->tensor.dtype, t->tensor.ndim, t->tensor.shape, err);
   if (status == GPUF_OK) {
     s->d_used_nbytes = device_end(s, s->d_used_nbytes, &t->tensor);
-    status = copy_parts(t, &copy, gpuf_tensor_copy, stream, err);
+    status = copy_parts(t, &copy, gpuf_tensor_copy, s->channel->stream, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_channel_join(s->channel, stream, err);
     copy.stream = s->channel->stream;
     t->tensor = copy;
   }
@@ -171,11 +171,10 @@ static gpuf_status join(const gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor,
   return status;
 }
 
-static gpuf_status take(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
-                        gpuf_stream stream, gpuf_error *err) {
+static gpuf_status take(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t, gpuf_error *err) {
   const way chosen = choose_way(s, t, s->d_used_nbytes);
   if (chosen == ON_DEVICE) {
-    return copy_on_device(s, t, stream == GPUF_STREAM_NONE ? s->channel->stream : stream, err);
+    return copy_on_device(s, t, err);
   }
   gpuf_status status = t->parts ? GPUF_OK : join(s, &t->tensor, err);
   for (size_t i = 0; t->parts && i < t->part_count && status == GPUF_OK; i++) {
@@ -230,7 +229,7 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
                                            gpuf_error *err) {
   gpuf_status status = prepare(s, contents, stream, err);
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
-    status = take(s, &contents->tensors[gpufi_checkpoint_tensor_at(contents, i)], stream, err);
+    status = take(s, &contents->tensors[gpufi_checkpoint_tensor_at(contents, i)], err);
     if (status == GPUF_OK) {
       gpufi_checkpoint_queue_end_tensor(&s->queue);
     }
@@ -239,19 +238,12 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
   if (status == GPUF_OK && s->channel && stream == GPUF_STREAM_NONE) {
     status = s->backend->stream_synchronize(s->device.index, s->channel->stream, err);
   } else if (status == GPUF_OK && s->channel) {
-    status = gpufi_channel_join(s->channel, stream, err);
-    s->is_joined = status == GPUF_OK;
+    status = gpufi_channel_order(s->channel, s->channel->stream, stream, err);
   }
   return status;
 }
 
 gpuf_status gpufi_checkpoint_snapshot_check(const gpufi_checkpoint_snapshot *s, gpuf_error *err) {
-  if (!s->channel) {
-    return GPUF_OK;
-  }
-  const gpuf_status status =
-      s->is_joined ? s->backend->event_wait(s->device.index, s->channel->joined, err) : GPUF_OK;
-  return status == GPUF_OK
-             ? s->backend->stream_synchronize(s->device.index, s->channel->stream, err)
-             : status;
+  return s->channel ? s->backend->stream_synchronize(s->device.index, s->channel->stream, err)
+                    : GPUF_OK;
 }

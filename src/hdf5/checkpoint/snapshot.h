@@ -38,8 +38,7 @@ typedef struct gpufi_checkpoint_snapshot {
   size_t pinned_nbytes;
   gpufi_checkpoint_host host;            /* kept for the next snapshot */
   struct gpufi_checkpoint_spill *spills; /* for what was to be encoded and could not be */
-  gpufi_channel *channel; /* its stream is behind the snapshot; NULL between snapshots */
-  bool is_joined;         /* the channel's event `joined` is behind the copies */
+  gpufi_channel *channel; /* its stream has the copies on the device; NULL between snapshots */
   gpufi_checkpoint_queue queue;
 } gpufi_checkpoint_snapshot;
 
