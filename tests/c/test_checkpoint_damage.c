@@ -3,6 +3,7 @@
 #include "ended_calls.h"
 
 #include <sys/file.h>
+#include <sys/wait.h>
 
 #include "checkpoint_steps.h"
 #include "codec/format.h"
@@ -503,7 +504,7 @@ HIDDEN int fcntl64(int fd, int command, ...) {
 }
 
 static void write_large(gpuf_checkpoint *c, int64_t step) {
-  const int64_t large[] = {8, 1024, 1024};
+  const int64_t large[] = {8, 512, 512};
   gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, (uint64_t)step);
   CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
@@ -550,7 +551,7 @@ static herr_t close_and_get_printing(hid_t stack, H5E_auto2_t *print, void **arg
 
 /* Whether HDF5 was entered so often that it was closed. */
 static bool read_and_close_at(int entry) {
-  const int64_t large[] = {8, 1024, 1024};
+  const int64_t large[] = {8, 512, 512};
   gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, 0);
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, 2);
   gpuf_restart *const r = open_restart("run", 2);
@@ -570,6 +571,25 @@ static bool read_and_close_at(int entry) {
   return atomic_load(&entries_left) <= 0;
 }
 
+/* In a child, because HDF5 1.10 crashes now and then, in its own errors, once it has been closed
+ * and opened some ten times. */
+static bool child_reads_and_closes_at(int entry) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1; /* where a failed CHECK leaves it */
+    if (setjmp(test_exit) == 0) {
+      code = read_and_close_at(entry) ? 0 : 2;
+    }
+    fflush(stdout);
+    _exit(code);
+  }
+  int outcome = 1;
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child && WIFEXITED(outcome));
+  CHECK(WEXITSTATUS(outcome) != 1);
+  return WEXITSTATUS(outcome) == 0;
+}
+
 static void a_read_beside_h5close_is_never_called_a_wrong_one(void) {
 #ifdef __SANITIZE_ADDRESS__
   printf("# not under ASan, beside which HDF5 1.10 may crash while it closes itself\n");
@@ -583,7 +603,7 @@ static void a_read_beside_h5close_is_never_called_a_wrong_one(void) {
     gpuf_checkpoint *const c = open_writer(&options);
     write_large(c, 2);
     CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-    while (read_and_close_at(entry)) {
+    while (child_reads_and_closes_at(entry)) {
       entry++;
     }
     CHECK(entry > 3);
