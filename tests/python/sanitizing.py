@@ -2,7 +2,8 @@
 
 A sanitizer sees the library's C, and makes Python several times slower. So it is spared the tests
 that reach no C that others do not reach, each with the reason; `./dev test` runs them all.
-GPUFETCH_TEST_THIRD, from 0 to 2, chooses a third of the files: CI takes another one for each commit.
+GPUFETCH_TEST_THIRD, from 0 to 2, chooses a third of the files, of which CI takes another one for
+each commit.
 """
 
 from __future__ import annotations

@@ -236,6 +236,18 @@ def test_other_elements_come_as_h5py_gives_them(tmp_path: Path, name: str) -> No
             assert repr(read(dataset, selection=0)) == repr(dataset[0])
 
 
+def test_sequences_of_big_endian_numbers_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("r", (2,), h5py.vlen_dtype(">f8"))
+        dataset[0] = np.array([1, 2], ">f8")
+        assert dataset[0][0] != 1, "h5py gives what is right by now"
+        nested = np.dtype([("a", "i4"), ("b", h5py.vlen_dtype(">i2"))])
+        for one in (dataset, file.create_dataset("n", (2,), nested)):
+            with pytest.raises(TypeError, match=r"sequences of big-endian numbers.*h5dump"):
+                read(one)
+        assert read(file.create_dataset("bytes", (2,), h5py.vlen_dtype("u1"))).shape == (2,)
+
+
 # --- Routes to the chunks ------------------------------------------------------------------------
 
 

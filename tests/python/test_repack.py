@@ -580,3 +580,32 @@ def test_a_folder_that_there_is_not_is_named(tmp_path: Path) -> None:
         file["x"] = np.arange(3)
     with pytest.raises(FileNotFoundError, match=r"there is no such folder: '.*nope'$"):
         gf.hdf5.repack(source, tmp_path / "nope" / "out.h5")
+
+
+@pytest.mark.parametrize("where", ["dataset", "attribute"])
+def test_sequences_of_big_endian_numbers_are_refused(tmp_path: Path, where: str) -> None:
+    source, dest = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as file:
+        if where == "dataset":
+            file.create_dataset("r", (2,), h5py.vlen_dtype(">f8"))[0] = np.array([1, 2], ">f8")
+        else:
+            values = np.empty(1, object)
+            values[0] = np.array([1], ">i4")
+            file.attrs.create("r", values, dtype=h5py.vlen_dtype(">i4"))
+    with pytest.raises(ValueError, match=f"{where} /?r .*sequences of big-endian.*h5repack"):
+        gf.hdf5.repack(source, dest)
+    assert not dest.exists()
+
+
+def test_a_damaged_object_is_an_error_that_names_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    source = tmp_path / "a.h5"
+    with h5py.File(source, "w") as file:
+        file["x"] = np.zeros(3, "f4")
+    whole = source.read_bytes()
+    float32 = b"\x11\x20\x1f\x00\x04\x00\x00\x00\x00\x00\x20\x00"
+    assert whole.count(float32) == 1
+    source.write_bytes(whole.replace(float32, float32[:-2] + b"\x00\x00"))
+    assert main(["repack", str(source), str(tmp_path / "b.h5")]) == 1
+    assert "/x does not open: " in capsys.readouterr().err

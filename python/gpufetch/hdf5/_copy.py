@@ -22,6 +22,7 @@ from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_ID
 from gpufetch.hdf5._forked import refusal, watched, watched_open
 from gpufetch.hdf5._output_file import OutputFile
 from gpufetch.hdf5._tree import Entry, Tree
+from gpufetch.hdf5._types import has_swapped_sequences
 from gpufetch.hdf5._uninterrupted import uninterrupted
 from gpufetch.hdf5._virtual import checked_sources
 
@@ -185,6 +186,7 @@ class _Copy:
                     "which this HDF5 does not find: name its plugin's folder in HDF5_PLUGIN_PATH, "
                     "or import hdf5plugin"
                 )
+        _check_sequences(old.tid, f"dataset {_path(path)}")
         plist = self._layout(old)
         tid = self._type(old.tid)
         made = h5d.create(group, name, tid, old.space, plist, links)
@@ -258,9 +260,18 @@ class _Copy:
     def _copy_attributes(self, path: bytes) -> None:
         made = h5o.open(self._made.id, path)
         for found in attributes(self._tree.open(path)):
+            _check_sequences(found.tid, f"attribute {_path(found.name)} of {_path(path)}")
             new = h5a.create(made, found.name, self._type(found.tid), found.space)
             if found.values is not None and found.values.size:
                 new.write(self._translated(found.values), mtype=found.memory)
+
+
+def _check_sequences(tid: Any, what: str) -> None:
+    if has_swapped_sequences(tid):
+        raise ValueError(
+            f"{what} holds sequences of big-endian numbers, which h5py gives byte-swapped: copy "
+            "the file by h5repack"
+        )
 
 
 def _path(path: bytes) -> str:

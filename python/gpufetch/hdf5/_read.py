@@ -19,7 +19,7 @@ from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
 from gpufetch.hdf5._sparse import read_around
-from gpufetch.hdf5._types import type_name
+from gpufetch.hdf5._types import has_swapped_sequences, type_name
 from gpufetch.hdf5._virtual import ReadDirectly, checked_sources
 
 __all__ = ["read", "read_dataset"]
@@ -308,6 +308,13 @@ def _as_h5py_gives(
     dataset: h5py.Dataset, selection: Any, selected: Selection | None, fields: Any = None
 ) -> Any:
     """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
+    with phil:
+        is_swapped = has_swapped_sequences(dataset.id.get_type())
+    if is_swapped:
+        raise TypeError(
+            f"{dataset.name!r} in {dataset.file.filename} holds sequences of big-endian numbers, "
+            "which h5py gives byte-swapped: read them without h5py, by h5dump for one"
+        )
     source = dataset if fields is None else dataset.fields(fields)
     if dataset.shape == () and selected is not None and selected.rest is not None:
         return _repeated(source[()], dataset.dtype if fields is None else dataset.dtype[fields])[

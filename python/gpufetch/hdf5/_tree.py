@@ -120,4 +120,8 @@ class Tree:
 
     def open(self, path: bytes) -> Any:
         """Open the object at a path."""
-        return h5o.open(self.file.id, path)
+        try:
+            return h5o.open(self.file.id, path)
+        except KeyError as error:  # so h5py calls what is there and does not open
+            text = path.decode(errors="replace")
+            raise OSError(f"{text} does not open: {error.args[0]}") from None

@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5t
 
-__all__ = ["fill_value", "holds", "is_native", "same_but_order", "type_name"]
+__all__ = [
+    "fill_value",
+    "has_swapped_sequences",
+    "holds",
+    "is_native",
+    "same_but_order",
+    "type_name",
+]
 
 
 def holds(tid: Any, *classes: int) -> bool:
@@ -25,6 +32,30 @@ def holds(tid: Any, *classes: int) -> bool:
     if kind == h5t.COMPOUND:
         return any(holds(tid.get_member_type(i), *classes) for i in range(tid.get_nmembers()))
     return False
+
+
+def has_swapped_sequences(tid: Any) -> bool:
+    """Whether a type has sequences of variable length of big-endian numbers.
+
+    h5py gives their numbers byte-swapped (up to 3.16).
+    """
+    kind = tid.get_class()
+    if kind == h5t.COMPOUND:
+        return any(has_swapped_sequences(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
+    if kind not in (h5t.ARRAY, h5t.VLEN):
+        return False
+    base = tid.get_super()
+    return has_swapped_sequences(base) or (kind == h5t.VLEN and _is_big_endian(base))
+
+
+def _is_big_endian(tid: Any) -> bool:
+    kind = tid.get_class()
+    if kind in (h5t.ENUM, h5t.ARRAY) or kind == getattr(h5t, "COMPLEX", None):
+        return _is_big_endian(tid.get_super())
+    if kind == h5t.COMPOUND:
+        return any(_is_big_endian(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
+    is_number = kind in (h5t.INTEGER, h5t.FLOAT)
+    return bool(is_number and tid.get_size() > 1 and tid.get_order() == h5t.ORDER_BE)
 
 
 def fill_value(identifier: Any) -> npt.NDArray[Any] | None:
