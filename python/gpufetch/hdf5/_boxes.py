@@ -52,7 +52,7 @@ def boxes(
             f"through; at most {_BOXES_MAX}"
         )
     for number in range(total):
-        start = []
+        start: list[int] = []
         for count, b in zip(reversed(counts), reversed(box), strict=True):
             number, place = divmod(number, count)
             start.insert(0, place * b)

@@ -142,7 +142,7 @@ struct launch {
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
       code = launch_early(decode_kernel<T, C>,
-                          rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
+                          taking_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                           kShared, stream, job);
     }
     if (code == cudaSuccess && job.may_have_strips) {

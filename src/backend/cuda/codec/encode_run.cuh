@@ -371,19 +371,17 @@ __device__ __forceinline__ void take_runs(const encode_job &job, run_shared<kKin
   }
 }
 
-constexpr uint32_t kTakingThreadBlocks = 1024; /* about as many as a large GPU holds */
-
 /* Launch a kernel that encodes runs of the kind, of values of T. */
 template <typename T, run_kind kKind>
 cudaError_t launch_runs(const encode_job &job, void (*kernel)(encode_job), cudaStream_t stream) {
   constexpr int kShared = static_cast<int>(run_staging_nbytes<kKind>(sizeof(T)));
   const uint32_t run_count = job.chunk_count * job.grid.run_count;
-  const bool takes = kKind != kPlainRuns && run_count > kTakingThreadBlocks;
+  const uint32_t thread_blocks = kKind == kPlainRuns ? run_count : taking_thread_blocks(run_count);
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  return code == cudaSuccess ? launch_early(kernel, takes ? kTakingThreadBlocks : run_count,
-                                            kThreads<kKind>, kShared, stream, job)
-                             : code;
+  return code == cudaSuccess
+             ? launch_early(kernel, thread_blocks, kThreads<kKind>, kShared, stream, job)
+             : code;
 }
 
 } // namespace gpufi

@@ -61,6 +61,14 @@ inline uint32_t rare_thread_blocks(uint64_t wanted) {
   return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
 }
 
+/* Kernels whose thread blocks take runs until there are none left are launched with at most as many
+ * of them, about what a large GPU holds: most batches have no runs for them. */
+constexpr uint32_t kTakingThreadBlocks = 1024;
+
+inline uint32_t taking_thread_blocks(uint32_t run_count) {
+  return run_count < kTakingThreadBlocks ? run_count : kTakingThreadBlocks;
+}
+
 /* What the header has as the `axes` of a subset. */
 __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) {
   uint32_t axes = 0;

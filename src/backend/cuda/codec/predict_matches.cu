@@ -55,7 +55,7 @@ struct launch {
     const uint32_t run_count = job.chunk_count * job.grid.run_count;
     const cudaError_t code = cudaFuncSetAttribute(
         predict_kernel<T, C>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    return code == cudaSuccess ? launch_early(predict_kernel<T, C>, rare_thread_blocks(run_count),
+    return code == cudaSuccess ? launch_early(predict_kernel<T, C>, taking_thread_blocks(run_count),
                                               kThreads, kShared, stream, job)
                                : code;
   }
