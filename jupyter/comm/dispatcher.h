@@ -67,8 +67,9 @@ typedef struct gpufi_dispatcher_options {
   int32_t tensor_max;         /* published tensors (4096) */
   int32_t value_max;          /* published values (256) */
   int32_t share_max;          /* shares of a client (64) */
-  int64_t hold_ns;            /* a read in fragments of which none is asked for lets go of replaced
-                                 memory after that, at the next read or publication (10 s) */
+  int64_t hold_ns;            /* replaced memory that is held for requests, such as those of a read
+                                 in fragments, is let go of where none comes for that time, at the
+                                 next read or publication (10 s) */
   size_t reply_memory_nbytes; /* replies that are not freed yet (64 MiB; at least 8 MiB) */
   double step_share;          /* the most of the program's time that gpufi_dispatcher_step may take
                                  to serve requests, as a fraction (0.05; at most 1) */

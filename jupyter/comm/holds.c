@@ -22,9 +22,10 @@ void gpufi_holds_begin(gpufi_entry *entry, uint64_t client) {
 
 /* Which holds are meant: those for which every member that is set holds. */
 typedef struct hold_filter {
-  uint64_t client;   /* 0 = any */
-  bool is_withdrawn; /* of entries that are */
-  int64_t before_ns; /* not used since; INT64_MAX = any */
+  uint64_t client;          /* 0 = any */
+  const gpufi_entry *entry; /* NULL = any */
+  bool is_withdrawn;        /* of entries that are */
+  int64_t before_ns;        /* not used since; INT64_MAX = any */
 } hold_filter;
 
 /* Under the lock: take the holds that fit out of the list. */
@@ -33,6 +34,7 @@ static gpufi_hold *take(gpufi_registry *registry, const hold_filter *filter) {
   for (gpufi_hold **link = &registry->holds; *link;) {
     gpufi_hold *hold = *link;
     if ((filter->client == 0 || hold->client == filter->client) &&
+        (!filter->entry || hold->entry == filter->entry) &&
         (!filter->is_withdrawn || hold->entry->withdrawn) && hold->used_ns < filter->before_ns) {
       *link = hold->next;
       hold->next = taken;
@@ -59,6 +61,11 @@ static void end_matching(gpufi_registry *registry, const hold_filter *filter) {
   gpufi_hold *taken = take(registry, filter);
   pthread_mutex_unlock(&registry->lock);
   end(taken);
+}
+
+void gpufi_holds_end(gpufi_entry *entry, uint64_t client) {
+  const hold_filter filter = {.client = client, .entry = entry, .before_ns = INT64_MAX};
+  end_matching(entry->registry, &filter);
 }
 
 void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client) {

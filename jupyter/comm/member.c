@@ -114,6 +114,14 @@ static gpufi_code take_at(const json_t *value, gpufi_request *request, gpuf_erro
   return CODE_OK;
 }
 
+static gpufi_code take_hold(const json_t *value, gpufi_request *request, gpuf_error *err) {
+  char shown[GPUFI_SHOWN_NBYTES];
+  request->hold = json_is_true(value);
+  return json_is_boolean(value) ? CODE_OK
+                                : REFUSE(err, CODE_BAD_REQUEST, "hold %s is neither true nor false",
+                                         gpufi_json_show(value, shown));
+}
+
 static gpufi_code take_supersede(const json_t *value, gpufi_request *request, gpuf_error *err) {
   char shown[GPUFI_SHOWN_NBYTES];
   if (!gpufi_json_is_plain(value, GPUFI_TOKEN_MAX_NBYTES)) {
@@ -202,6 +210,7 @@ static const struct {
     {"name", take_name, NAMED},
     {"slices", take_slices, READS},
     {"at", take_at, READS},
+    {"hold", take_hold, READS},
     {"supersede", take_supersede, READS},
     {"dtype", take_dtype, BIT(OP_READ)},
     {"shape", take_shape, BIT(OP_OVERVIEW)},
@@ -218,7 +227,7 @@ static const struct {
   unsigned ops;
 } integers[] = {
     {"generation", offsetof(gpufi_request, generation), 1, INT64_MAX, READS | BIT(OP_SHARE)},
-    {"publication", offsetof(gpufi_request, publication), 1, INT64_MAX, BIT(OP_READ)},
+    {"publication", offsetof(gpufi_request, publication), 1, INT64_MAX, READS},
     {"fragment", offsetof(gpufi_request, fragment), 0, INT64_MAX, BIT(OP_READ)},
     {"bins", offsetof(gpufi_request, bins), 1, GPUF_HISTOGRAM_BINS_MAX, BIT(OP_HISTOGRAM)},
     {"skip", offsetof(gpufi_request, skip), 0, INT64_MAX, BIT(OP_LIST)},

@@ -16,7 +16,8 @@ typedef struct operation {
   gpufi_dispatcher *dispatcher;
   const gpufi_request *request;
   gpufi_entry *entry;
-  gpuf_tensor view; /* the tensor, narrowed by the slices */
+  gpuf_tensor view;                 /* the tensor, narrowed by the slices */
+  int64_t fragment, fragment_count; /* which one is read, of how many */
   gpufi_draft *draft;
 } operation;
 
@@ -57,19 +58,6 @@ static gpufi_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtyp
   return gpufi_code_of_status(status, "read", o->request->name, &cause, err);
 }
 
-/* The first fragment that was read holds the tensor for the others, and the last one lets it go. */
-static void hold(const operation *o, int64_t index, int64_t count) {
-  const uint64_t client = o->request->client;
-  gpufi_dispatcher *dispatcher = o->dispatcher;
-  if (index == 0 && !o->request->at_step) {
-    gpufi_holds_begin(o->entry, client);
-  }
-  /* Whoever closes the client removes it first and then ends its hold. */
-  if (index == count - 1 || !gpufi_clients_has(&dispatcher->clients, client)) {
-    gpufi_holds_end_of_client(dispatcher->registry, client);
-  }
-}
-
 static gpufi_code run_read(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
@@ -90,7 +78,6 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
                   "for it in fragments, with \"fragment\" from 0 to %" PRId64 ", or for less",
                   o->request->name, total, GPUFI_REPLY_MAX_NBYTES, fragment.count - 1);
   }
-  set(o, "publication", json_integer(o->entry->publication));
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
   set(o, "nbytes", json_integer(total));
@@ -98,11 +85,9 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
   set(o, "fragment", json_integer(index));
   set(o, "fragments", json_integer(fragment.count));
   set(o, "offset", json_integer((json_int_t)fragment.offset_nbytes));
-  code = copy_out(o, &selected, dtype, err);
-  if (code == CODE_OK && fragment.count > 1) {
-    hold(o, index, fragment.count);
-  }
-  return code;
+  o->fragment = index;
+  o->fragment_count = fragment.count;
+  return copy_out(o, &selected, dtype, err);
 }
 
 /* --- overview ------------------------------------------------------------------ */
@@ -277,13 +262,32 @@ static gpufi_code run_unshare(gpufi_dispatcher *dispatcher, const gpufi_request 
 
 /* --- Execution ----------------------------------------------------------------- */
 
+/* A request that asks for it, and the first of several fragments, holds the tensor for the requests
+ * that belong to it. The last fragment lets it go, and so does a request that names the
+ * publication, unless it asks to hold it. */
+static void hold(const operation *o) {
+  const gpufi_request *request = o->request;
+  const bool is_first = o->fragment == 0, is_last = o->fragment == o->fragment_count - 1;
+  const bool has_others = o->fragment_count > 1;
+  if (is_first && (request->hold || has_others) && !request->at_step) {
+    gpufi_holds_begin(o->entry, request->client);
+  }
+  if (is_last && !request->hold && (has_others || request->publication != 0)) {
+    gpufi_holds_end(o->entry, request->client);
+  }
+  /* Whoever closes the client removes it first and then ends its hold. */
+  if (!gpufi_clients_has(&o->dispatcher->clients, request->client)) {
+    gpufi_holds_end_of_client(o->dispatcher->registry, request->client);
+  }
+}
+
 static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_request *request,
                                 gpufi_draft *draft, gpuf_error *err) {
   static gpufi_code (*const runs[OP_LAST + 1])(operation *, gpuf_error *) = {
       [OP_READ] = run_read,           [OP_OVERVIEW] = run_overview, [OP_STATS] = run_stats,
       [OP_HISTOGRAM] = run_histogram, [OP_SHARE] = run_share,
   };
-  operation o = {.dispatcher = dispatcher, .request = request, .draft = draft};
+  operation o = {.dispatcher = dispatcher, .request = request, .draft = draft, .fragment_count = 1};
   gpufi_holds_end_unused(dispatcher->registry);
   gpufi_code code = gpufi_entry_acquire(dispatcher->registry, request, &o.entry, &o.view, err);
   if (code != CODE_OK) {
@@ -293,10 +297,14 @@ static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_reques
   if (o.entry->generation > 0) {
     gpufi_draft_set(draft, "generation", json_integer(o.entry->generation));
   }
+  gpufi_draft_set(draft, "publication", json_integer(o.entry->publication));
   gpufi_steps_describe(&dispatcher->steps, &draft->json);
   code = gpufi_select(request, &o.view, err);
   if (code == CODE_OK) {
     code = runs[request->op](&o, err);
+  }
+  if (code == CODE_OK) {
+    hold(&o);
   }
   gpufi_entry_release(o.entry);
   return code;

@@ -212,7 +212,7 @@ static gpufi_code check_numbers(const gpufi_request *request, const gpufi_entry 
   if (request->publication != 0 && entry->publication != request->publication) {
     return REFUSE(err, CODE_STALE,
                   "%s is publication %" PRId64 ", and %" PRId64
-                  " is not held: read again from fragment 0",
+                  " is not held: begin again, from fragment 0",
                   request->name, entry->publication, request->publication);
   }
   return CODE_OK;

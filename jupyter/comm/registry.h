@@ -38,13 +38,13 @@ typedef struct gpufi_entry {
   char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1];
 } gpufi_entry;
 
-/* A client's read in fragments is under way: it goes on in the entry that it began with, also where
- * another one has the name by then. */
+/* A client's requests that belong together, such as those of a read in fragments, are under way:
+ * they go on in the entry that they began with, also where another one has the name by then. */
 typedef struct gpufi_hold {
   struct gpufi_hold *next;
   uint64_t client;
   gpufi_entry *entry;
-  int64_t used_ns; /* when a fragment was asked for last, by gpufi_clock_ns */
+  int64_t used_ns; /* when a request named it last, by gpufi_clock_ns */
 } gpufi_hold;
 
 typedef struct gpufi_registry {
@@ -85,10 +85,12 @@ bool gpufi_entry_is_current(gpufi_entry *entry);
 
 /* --- Holding entries ------------------------------------------------------------ */
 
-/* Hold an entry that the caller reads for the rest of a client's read in fragments, which takes the
+/* Hold an entry that the caller reads for requests of a client's that will name it, which takes the
  * place of the client's hold so far. Nothing is held where the entry was withdrawn, or without
  * memory. The hold ends by one of the calls below. */
 void gpufi_holds_begin(gpufi_entry *entry, uint64_t client);
+/* End the hold that a client has of an entry, if any. */
+void gpufi_holds_end(gpufi_entry *entry, uint64_t client);
 /* End the hold of a client. */
 void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client);
 /* End all holds of the entries that had a name (NULL = any) and are not published, none of which

@@ -53,9 +53,10 @@ typedef struct gpufi_request {
   char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1];
   char supersede[GPUFI_TOKEN_MAX_NBYTES + 1]; /* "" = no key */
   bool at_step;
+  bool hold;
   bool has_after, has_range;
   int64_t generation;  /* 0 = any */
-  int64_t publication; /* read; 0 = any */
+  int64_t publication; /* 0 = any */
   int64_t after;       /* subscribe: a step */
   int64_t skip;        /* list */
   int64_t fragment;    /* read; -1 = not given */

@@ -385,15 +385,14 @@ static gpuf_tensor put_large(uint8_t value) {
   return tensor;
 }
 
-/* Ask a client's fragment of "large", of that publication (0 = any). Gives the publication that it
- * is of, and its first element; -1 if the request is stale. */
-static int64_t read_fragment(uint64_t asking, int fragment, int64_t publication, int *value) {
+/* Ask a client's request of "large", of that publication (0 = any). Gives the publication that it
+ * is of, and the first byte of its buffer, if it has one; -1 if the request is stale. */
+static int64_t ask_large(uint64_t asking, const char *members, int64_t publication, int *value) {
   char request[160], more[60] = "";
   if (publication > 0) {
     snprintf(more, sizeof(more), ", \"publication\": %d", (int)publication);
   }
-  snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"fragment\": %d%s}",
-           fragment, more);
+  snprintf(request, sizeof(request), "{\"name\": \"large\", %s%s}", members, more);
   CHECK(gpufi_dispatcher_message(dispatcher, asking, request, strlen(request), 0, 0));
   while (gpufi_dispatcher_run(dispatcher)) {
   }
@@ -405,11 +404,17 @@ static int64_t read_fragment(uint64_t asking, int fragment, int64_t publication,
     CHECK(text_is(error, "code", "stale"));
   } else {
     found = int_of(json, "publication");
-    *value = *(const uint8_t *)a.reply->buffers[0];
+    *value = a.reply->buffer_count > 0 ? *(const uint8_t *)a.reply->buffers[0] : -1;
   }
   json_decref(json);
   gpufi_reply_free(a.reply);
   return found;
+}
+
+static int64_t read_fragment(uint64_t asking, int fragment, int64_t publication, int *value) {
+  char members[60];
+  snprintf(members, sizeof(members), "\"op\": \"read\", \"fragment\": %d", fragment);
+  return ask_large(asking, members, publication, value);
 }
 
 static void publish_large(const gpuf_tensor *tensor) {
@@ -441,6 +446,35 @@ static void a_read_in_fragments_goes_on_in_what_it_began_with(void) {
   finish();
   CHECK(released == 4);
   for (int i = 0; i < 3; i++) {
+    drop(&tensors[i]);
+  }
+}
+
+#define OVERVIEW "\"op\": \"overview\", \"shape\": [1, 1], \"method\": \"max\""
+#define HOLD ", \"hold\": true"
+
+static void requests_that_belong_together_are_of_what_the_first_holds(void) {
+  int value = 0;
+  released = 0;
+  start((gpufi_dispatcher_options){0});
+  gpuf_tensor tensors[2] = {put_large(1), put_large(2)};
+  publish_large(&tensors[0]);
+  const int64_t held = ask_large(client, OVERVIEW HOLD, 0, &value);
+  CHECK(held > 0 && value == 1);
+  publish_large(&tensors[1]);
+  CHECK(ask_large(client, "\"op\": \"stats\"" HOLD, held, &value) == held);
+  CHECK(ask_large(client, OVERVIEW, 0, &value) != held && value == 2); /* ends no hold */
+  CHECK(read_fragment(client, 0, held, &value) == held && value == 1);
+  CHECK(ask_large(client, "\"op\": \"read\", \"fragment\": 1" HOLD, held, &value) == held);
+  CHECK(released == 0); /* the last fragment lets go unless it holds */
+  CHECK(ask_large(client, "\"op\": \"histogram\", \"bins\": 1", held, &value) == held);
+  CHECK(released == 1); /* and so does any other request that names it */
+  CHECK(ask_large(client, OVERVIEW, held, &value) == -1);
+  CHECK(ask_large(client, "\"op\": \"stats\"" HOLD, 0, &value) > held);
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "large", 0, &err));
+  CHECK(released == 2);
+  finish();
+  for (int i = 0; i < 2; i++) {
     drop(&tensors[i]);
   }
 }
@@ -627,6 +661,7 @@ int main(void) {
   TEST_ON_DEVICES(a_part_outside_its_array_is_refused);
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
   TEST_ON_DEVICES(a_read_in_fragments_goes_on_in_what_it_began_with);
+  TEST_ON_DEVICES(requests_that_belong_together_are_of_what_the_first_holds);
   TEST_ON_DEVICES(what_is_held_is_let_go_of);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
   TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);

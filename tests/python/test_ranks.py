@@ -7,7 +7,8 @@ import itertools
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +418,10 @@ def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
         assert run.wait_step() > first
         with pytest.raises(ValueError, match="several requests to rank-1"):
             array.overview(5)
+        with pytest.raises(ValueError, match="give a histogram its range"):
+            array.histogram(4)
+        assert array.histogram(4, (0, 1e9)).counts[0] == 12
+        assert array[4:].histogram(4).counts.sum() == 8
         run.at = "live"
         assert array.overview(5).count == 12
 
@@ -437,6 +442,72 @@ def test_an_index_by_arrays_is_of_one_step_of_all_ranks_or_of_one_publication_of
         for _ in range(30):
             read = array[[0, 2, 3, 5]]
             assert np.unique(read[:2]).size == np.unique(read[2:]).size == 1
+
+
+WHOLES = [np.where(np.arange(12) == 4 + k % 3, np.nan, RNG.normal(size=12)) for k in range(40)]
+
+
+@contextlib.contextmanager
+def published_after_each_request(monkeypatch: pytest.MonkeyPatch) -> Iterator[gf.LazyArray]:
+    """`u`, of which two ranks have parts: those of the next whole after each request."""
+    parts, request, number = cut((12,), [[4]]), Session.request, itertools.count(1)
+    with ranks(WHOLES[0], parts) as servers, gf.connect("rank-*") as run:
+
+        def ask(self: Session, *arguments: Any) -> Any:
+            reply = request(self, *arguments)
+            if (next_one := next(number)) < len(WHOLES):
+                for server, part in zip(servers, parts, strict=True):
+                    publish(server, "u", WHOLES[next_one], part)
+            return reply
+
+        array = run["u"]
+        monkeypatch.setattr(Session, "request", ask)
+        yield array
+
+
+def of_any_two(reduce: Callable[[Any], Any]) -> Iterator[Any]:
+    """What each pair of publications gives, one of each rank."""
+    for first, second in itertools.product(WHOLES, repeat=2):
+        yield reduce(gf.to_device(np.concatenate([first[:4], second[4:]]), device="host:0"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_ranks_share_of_an_overview_is_of_one_publication(
+    monkeypatch: pytest.MonkeyPatch, method: Any
+) -> None:
+    """A cell that both ranks share has NaN of one of them, so that its elements are read, too."""
+    with published_after_each_request(monkeypatch) as array:
+        far = array.overview(7, method).values
+        nears = of_any_two(lambda whole: gf.overview(whole, 7, method).values)
+        assert any(np.allclose(far, near, rtol=1e-12, equal_nan=True) for near in nears)
+
+
+def test_each_ranks_share_of_a_histogram_is_of_one_publication(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with published_after_each_request(monkeypatch) as array:
+        far = array.histogram(9)
+        assert far.counts.sum() == 11 and far.under_count == far.over_count == 0
+        nears = of_any_two(lambda whole: gf.histogram(whole, 9))
+        assert any(repr(far) == repr(near) for near in nears)
+
+
+def test_servers_let_go_of_what_they_held_for_a_result() -> None:
+    shape = (12,)
+    parts = cut(shape, [[4]])
+    with ranks(np.zeros(shape), parts) as servers, gf.connect("rank-*") as run:
+        array = run["u"]
+        for reduce in (lambda: array.overview(7), lambda: array.histogram(3)):
+            held = [gf.to_device(np.ones(axis.stop - axis.start)) for (axis,) in parts]
+            alive = [weakref.ref(one) for one in held]
+            for server, (axis,), one in zip(servers, parts, held, strict=True):
+                server.publish("u", one, start=[axis.start], global_shape=shape)
+            del held, one
+            reduce()
+            assert all(one() is not None for one in alive)
+            for server, part in zip(servers, parts, strict=True):
+                publish(server, "u", np.zeros(shape), part)
+            eventually(lambda alive=alive: all(one() is None for one in alive))
 
 
 # --- Names, failures and the end ---

@@ -72,15 +72,24 @@ SUM = """
 """
 
 
-def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    """As netCDF4's, which xarray imports when it opens a file; test_reader_wheels.py has that."""
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder with a netCDF4 and a tables that load an HDF5 library, as the real ones do."""
     found = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("libhdf5_serial.so.[0-9]*"))
     if not found:
         pytest.skip("no second HDF5 library: Debian's libhdf5-dev has one")
-    package = f"import ctypes\nlibrary = ctypes.CDLL({str(found[0])!r})"
-    (tmp_path / "netCDF4.py").write_text(package)
+    for name in ("netCDF4", "tables"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from .extension import library\n")
+        source = f"import ctypes\nlibrary = ctypes.CDLL({str(found[0])!r})\n"
+        (tmp_path / name / "extension.py").write_text(source)
+    return tmp_path
+
+
+def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
+    environment: dict[str, str], packages: Path
+) -> None:
+    """As netCDF4's, which xarray imports when it opens a file; test_reader_wheels.py has that."""
     code = """
     import sys
     import hdf5_gpufetch
@@ -88,9 +97,110 @@ def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
     sys.path.append(sys.argv[1])
     import netCDF4
     assert netCDF4.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
-    assert netCDF4.__spec__.loader.get_source("netCDF4").startswith("import ctypes")
+    assert netCDF4.__spec__.loader.get_source("netCDF4").startswith("from .extension")
     """
-    python(environment, code, tmp_path)
+    python(environment, code, packages)
+
+
+# On another thread, netCDF4's import comes to where `sys.pause` is called, and waits.
+HALFWAY = {
+    "creating": """
+def create_module(self, spec):
+    if spec.name == "netCDF4":
+        sys.pause("creating")
+importlib.machinery.SourceFileLoader.create_module = create_module
+""",
+    "reading": """
+def get_data(self, path, get_data=importlib.machinery.SourceFileLoader.get_data):
+    if path.endswith(os.path.join("netCDF4", "__init__.py")):
+        sys.pause("reading")
+    return get_data(self, path)
+importlib.machinery.SourceFileLoader.get_data = get_data
+""",
+    "executing": "",
+}
+
+
+@pytest.mark.parametrize("place", HALFWAY)
+def test_a_package_whose_import_had_begun_gets_the_filter(
+    environment: dict[str, str], packages: Path, place: str
+) -> None:
+    """The two imports do not wait for each other."""
+    extension = packages / "netCDF4" / "extension.py"
+    extension.write_text(f"import sys\nsys.pause('executing')\n{extension.read_text()}")
+    code = f"""
+import importlib, importlib.machinery, os, sys, threading
+begun, goes_on = threading.Event(), threading.Event()
+def pause(place):
+    if place == {place!r}:
+        begun.set()
+        assert goes_on.wait(60)
+sys.pause = pause
+{HALFWAY[place]}
+sys.path.append(sys.argv[1])
+thread = threading.Thread(target=importlib.import_module, args=("netCDF4",))
+thread.start()
+assert begun.wait(60)
+import hdf5_gpufetch
+goes_on.set()
+thread.join()
+netCDF4 = sys.modules["netCDF4"]
+assert netCDF4.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
+assert type(netCDF4.__spec__) is importlib.machinery.ModuleSpec
+"""
+    python(environment, code, packages)
+
+
+def test_a_library_that_has_the_filter_is_called_no_more(
+    environment: dict[str, str], packages: Path
+) -> None:
+    """Another thread may be in it; netCDF4's has no lock. Here a second call would show."""
+    code = """
+    import importlib, sys
+    sys.path.append(sys.argv[1])
+    import netCDF4
+    import hdf5_gpufetch
+    number = hdf5_gpufetch.FILTER_ID
+    paths = hdf5_gpufetch.register()
+    assert len(paths) > 1 and netCDF4.library.H5Zfilter_avail(number) == 1
+    assert netCDF4.library.H5Zunregister(number) == 0
+    import tables
+    importlib.reload(tables)
+    assert hdf5_gpufetch.register() == paths
+    importlib.reload(hdf5_gpufetch._register)
+    importlib.reload(hdf5_gpufetch)
+    for name in [name for name in sys.modules if "hdf5_gpufetch" in name]:
+        del sys.modules[name]
+    import hdf5_gpufetch
+    importlib.reload(netCDF4)
+    assert netCDF4.library.H5Zfilter_avail(number) == 0
+    """
+    python(environment, code, packages)
+
+
+@pytest.mark.parametrize(
+    "place", ["sys.meta_path.insert(0, Asks())", "sys.meta_path.append(Asks())"]
+)
+def test_a_finder_that_asks_all_others_finds_packages(
+    environment: dict[str, str], packages: Path, place: str
+) -> None:
+    code = f"""
+import sys
+import hdf5_gpufetch
+class Asks:
+    def find_spec(self, name, path=None, target=None):
+        others = (finder for finder in sys.meta_path if finder is not self)
+        return next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+{place}
+sys.path.append(sys.argv[1])
+import tables
+assert tables.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
+try:
+    import netCDF4.no_such_module
+except ModuleNotFoundError as error:
+    assert error.name == "netCDF4.no_such_module"
+"""
+    python(environment, code, packages)
 
 
 def test_imports_on_two_threads_wait_for_each_other_and_end(environment: dict[str, str]) -> None:
@@ -318,6 +428,14 @@ def test_a_folder_without_the_plugin_is_an_error_that_names_the_file(
     broken = {**environment, "PYTHONPATH": str(tmp_path / "site")}
     said = run(broken, "-c", "import hdf5_gpufetch", fails=True)
     assert "ImportError: hdf5_gpufetch cannot load" in said and "libh5z_gpufetch.so" in said
+    code = """
+    import contextlib, sys
+    before = list(sys.meta_path)
+    with contextlib.suppress(ImportError):
+        import hdf5_gpufetch
+    assert sys.meta_path == before
+    """
+    python(broken, code)
 
 
 # --- What it is built from -------------------------------------------------------------------

@@ -274,7 +274,7 @@ def random_data() -> bytes:
         "after",
         "bins",
     )
-    names += ("request", "generation", "publication", "fragment", "skip", "op", "name")
+    names += ("request", "generation", "publication", "hold", "fragment", "skip", "op", "name")
     names += ("b\\u0069ns", "\\ud800")
     for _ in range(RANDOM.randrange(4)):
         members.append((f'"{RANDOM.choice(names)}"'.encode(), odd_value()))

@@ -12,9 +12,15 @@ from gpufetch._threads import Workers
 __all__ = ["Attached"]
 
 _IDLE_S = 2.0  # how long memory is kept that is not read
-_TURN_S = 0.1  # after which the thread looks at the next session
+_TURN_S = 0.1  # after which the thread looks at all sessions again
 
 _releases = Workers(1)
+
+
+class _Turns:
+    """Counts those of the thread, in each of which it looks at every session once."""
+
+    number = 0
 
 
 class Attached:
@@ -27,6 +33,7 @@ class Attached:
     def __init__(self) -> None:
         self._last: tuple[str, _core.DeviceArray] | None = None
         self._used_s = 0.0
+        self.turn = -1  # the last one in which the thread has looked at it
         # Has an item while `_release_idle` is to be called, or runs.
         self._watched: list[object] = []
 
@@ -76,13 +83,15 @@ class Attached:
 def _release_idle(kept: weakref.ref[Attached]) -> None:
     """Let go once nothing was read for long enough; on the one thread of all sessions."""
     attached = kept()
-    left_s = 0.0 if attached is None else attached.left_s
-    del attached
-    if left_s > 0:
-        time.sleep(min(left_s, _TURN_S))
-    attached = kept()
+    if attached is not None and attached.turn == _Turns.number:  # it has looked at the others, too
+        left_s = attached.left_s
+        del attached
+        time.sleep(max(0.0, min(left_s, _TURN_S)))
+        _Turns.number += 1
+        attached = kept()
     if attached is None:
         return
+    attached.turn = _Turns.number
     if attached.left_s > 0:
         _releases.start(partial(_release_idle, kept))
     else:

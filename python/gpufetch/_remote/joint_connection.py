@@ -73,44 +73,28 @@ class JointConnection(Connection):
         return dict(zip(self._sessions, listings, strict=True))
 
     def gather(self, jobs: Sequence[tuple[Session, Callable[[], T]]]) -> list[T]:
-        """Do what each job asks of its server, at the same time for different servers.
+        """Do what each job asks of its server, at the same time; no two jobs have the same one.
 
         Where reads are at a step, all must be of the same one: they are repeated until they are.
         """
-        by_session: dict[Session, list[int]] = {}
-        for number, (session, _) in enumerate(jobs):
-            by_session.setdefault(session, []).append(number)
-        if self.at == "step":
-            several = next((s for s, numbers in by_session.items() if len(numbers) > 1), None)
-            if several is not None:
-                raise ValueError(
-                    f"this takes several requests to {several.label}, which would be of several "
-                    'steps: give an overview other cells, or read live (at = "live")'
-                )
         deadline = time.monotonic() + max(session.timeout for session in self._sessions)
         while True:
-            results, steps = self._do(jobs, by_session)
+            results, steps = self._do(dict(jobs))
             if self.at != "step" or len(set(steps.values())) <= 1:
-                return [results[number] for number in range(len(jobs))]
+                return results
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     "the servers gave no reads of the same step; the last were of "
                     f'{values_text(steps)}. Read live (at = "live"), or let the ranks step together'
                 )
 
-    def _do(
-        self,
-        jobs: Sequence[tuple[Session, Callable[[], T]]],
-        by_session: Mapping[Session, list[int]],
-    ) -> tuple[dict[int, T], dict[str, int | None]]:
-        """Do every job once; results by the job's number, and the last step of each server."""
-        results: dict[int, T] = {}
+    def _do(self, jobs: Mapping[Session, Callable[[], T]]) -> tuple[list[T], dict[str, int | None]]:
+        """Do every job once; their results in order, and the last step of each server."""
         steps: dict[str, int | None] = {}
 
-        def work(session: Session) -> None:
+        def work(session: Session) -> T:
             try:
-                for number in by_session[session]:
-                    results[number] = jobs[number][1]()
+                result = jobs[session]()
             except NoStepError as error:
                 raise TimeoutError(f"{session.label}: {error}") from error
             except (TimeoutError, ConnectionError) as error:
@@ -118,12 +102,11 @@ class JointConnection(Connection):
                 remedy = "if it has ended, start it again or connect to the others without it"
                 raise kind(f"{session.label}: {error}; {remedy}") from error
             steps[session.label] = session.thread_step
+            return result
 
-        if len(by_session) == 1:
-            work(next(iter(by_session)))
-        else:
-            self._at_once(work, by_session)
-        return results, steps
+        if len(jobs) == 1:
+            return [work(next(iter(jobs)))], steps
+        return self._at_once(work, jobs), steps
 
     # --- The mapping ---
 

@@ -12,10 +12,16 @@ import numpy.typing as npt
 
 from gpufetch._remote.cells import CellRange, cell_sizes, sum_cells
 from gpufetch._remote.published_tensor import PublishedTensor
+from gpufetch._remote.together import Together
 from gpufetch._remote.view import Slices
 from gpufetch._view import Counts, OverviewResult
 
-__all__ = ["JointOverview", "Tile", "joint_stats", "read_tile"]
+__all__ = ["JointOverview", "Ranges", "Tile", "joint_stats", "read_tiles"]
+
+_AVERAGES = ("mean", "rms")
+
+Ranges = tuple[CellRange, ...]
+"""The cells of an overview along each axis that a request gives."""
 
 
 def joint_stats(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -52,30 +58,51 @@ class Tile:
     for averages the finite ones; None if the cells have no elements in other tiles.
     """
 
-    ranges: tuple[CellRange, ...]
+    ranges: Ranges
     values: npt.NDArray[Any]
     high: npt.NDArray[Any] | None
     weights: npt.NDArray[np.float64] | None
     counts: Counts
 
 
-def read_tile(
-    tensor: PublishedTensor, slices: Slices, ranges: tuple[CellRange, ...], method: str
+def read_tiles(
+    tensor: PublishedTensor, places: Sequence[tuple[Slices, Ranges]], method: str
+) -> list[Tile]:
+    """Ask for the cells that selections of one part give, all of them of one publication of it."""
+
+    def read(together: Together | None) -> list[Tile]:
+        return [_read_tile(tensor, *place, method, together) for place in places]
+
+    is_one = len(places) == 1 and (method not in _AVERAGES or _are_whole(places[0][1]))
+    return read(None) if is_one or tensor.is_read_at_steps else tensor.of_one_publication(read)
+
+
+def _are_whole(ranges: Ranges) -> bool:
+    return all(axis.is_whole for axis in ranges)
+
+
+def _read_tile(
+    tensor: PublishedTensor,
+    slices: Slices,
+    ranges: Ranges,
+    method: str,
+    together: Together | None,
 ) -> Tile:
     """Ask for the cells that a selection of one part gives."""
-    values, high, counts = tensor.overview(slices, tuple(axis.cells for axis in ranges), method)
-    if all(axis.is_whole for axis in ranges) or method == "first":
+    shape = tuple(axis.cells for axis in ranges)
+    values, high, counts = tensor.overview(slices, shape, method, together)
+    if _are_whole(ranges) or method == "first":
         return Tile(ranges, values, high, None, counts)
     lengths = tuple(axis.end - axis.begin for axis in ranges)
     weights = cell_sizes(lengths, values.shape)
-    if method in ("mean", "rms") and any(counts[1:]):
+    if method in _AVERAGES and any(counts[1:]):
         # The reply does not say which cells have how many finite elements.
         if tensor.is_read_at_steps:
             raise ValueError(
                 f"cells of {tensor.name} that several servers share have elements that are not "
                 'finite, which takes a second read, of another step: read live (at = "live")'
             )
-        elements = tensor.read(slices, lengths, None).astype(np.float64)
+        elements = tensor.read(slices, lengths, None, together).astype(np.float64)
         weights = sum_cells(np.isfinite(elements).astype(np.float64), values.shape)
     return Tile(ranges, values, high, weights, counts)
 
@@ -85,7 +112,7 @@ class JointOverview:
 
     def __init__(self, cells: tuple[int, ...], method: str, dtype: np.dtype[Any]) -> None:
         self._method = method
-        averaged = method in ("mean", "rms")
+        averaged = method in _AVERAGES
         wide = np.float64 if dtype.itemsize == 8 else np.float32
         kind = np.dtype(wide) if averaged else dtype
         self._values = np.full(cells, np.nan, kind) if averaged else np.zeros(cells, kind)
@@ -103,7 +130,7 @@ class JointOverview:
             self._values[key] = tile.values
             if self._high is not None:
                 self._high[key] = tile.high
-        elif self._method in ("mean", "rms"):
+        elif self._method in _AVERAGES:
             self._average(key, tile.values.astype(np.float64), tile.weights)
         else:
             is_new = self._weights[key] == 0

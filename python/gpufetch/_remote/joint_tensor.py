@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch._remote.cells import CellRange, cell_ranges
-from gpufetch._remote.joint_reductions import JointOverview, Tile, joint_stats, read_tile
+from gpufetch._remote.cells import cell_ranges
+from gpufetch._remote.joint_reductions import JointOverview, Ranges, Tile, joint_stats, read_tiles
 from gpufetch._remote.parts import Box, Window, local_slices, selection, uncovered, window
-from gpufetch._remote.published_tensor import PublishedTensor
+from gpufetch._remote.published_tensor import PublishedTensor, of_one_publication
 from gpufetch._remote.session import Session
 from gpufetch._remote.together import Together
 from gpufetch._remote.view import RemoteView, Slices
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Gather(Protocol):
-    """Does jobs, each of which asks its server; for different servers at the same time."""
+    """Does jobs, each of which asks a server of its own, at the same time."""
 
     def __call__(self, jobs: Sequence[tuple[Session, Callable[[], T]]]) -> list[T]: ...
 
@@ -161,17 +161,21 @@ class JointTensor:
         if 0 in lengths:  # no server is asked, which would look at the method
             return as_view(np.empty(lengths, self.dtype)).overview(shape, method)
         cells = tuple(map(min, shape, lengths))
-        jobs: list[tuple[Session, Callable[[], Tile]]] = []
+        jobs: list[tuple[Session, Callable[[], list[Tile]]]] = []
         for part, windows in self._held(taken):
             axes = zip(lengths, cells, itertools.compress(windows, kept), strict=True)
-            for ranges in itertools.product(*itertools.starmap(cell_ranges, axes)):
-                if method == "first" and not all(axis.has_first for axis in ranges):
-                    continue
-                local = _tile_slices(slices, taken, part.box, ranges)
-                job = functools.partial(read_tile, part.tensor, local, ranges, method)
+            places = [
+                (_tile_slices(slices, taken, part.box, ranges), ranges)
+                for ranges in itertools.product(*itertools.starmap(cell_ranges, axes))
+                if method != "first" or all(axis.has_first for axis in ranges)
+            ]
+            if len(places) > 1 and self.is_read_at_steps:
+                raise _of_several_steps(part, "give an overview other cells")
+            if places:
+                job = functools.partial(read_tiles, part.tensor, places, method)
                 jobs.append((part.session, job))
         overview = JointOverview(cells, method, self.dtype)
-        for tile in self._gather(jobs):
+        for tile in itertools.chain.from_iterable(self._gather(jobs)):
             overview.add(tile)
         return overview.finished()
 
@@ -183,17 +187,49 @@ class JointTensor:
         self, slices: Slices, bins: int, limits: tuple[float, float] | None
     ) -> HistogramResult:
         """Count the elements of a selection in bins."""
-        if limits is None:  # the range of all the elements, as one server would take it
-            stats = self.stats(slices)
-            has_range = stats["finite_count"] > 0
-            ends = (stats["finite_min"], stats["finite_max"]) if has_range else (0.0, 1.0)
-            limits = (float(ends[0]), float(ends[1]))
-        found = self._ask(slices, lambda tensor, local: tensor.histogram(local, bins, limits))
+        held = self._held(selection(slices, self.shape))
+        if limits is not None or len(held) <= 1:  # the range of one part's is its server's to find
+            return self._histogram(slices, bins, limits, None)
+        if self.is_read_at_steps:
+            raise _of_several_steps(held[0].part, "give a histogram its range")
+
+        def work() -> HistogramResult:
+            together = Together(0, holds=True)
+            found = self._ask(slices, lambda tensor, local: tensor.stats(local, together))
+            together.holds = False  # the histograms let go
+            return self._histogram(slices, bins, _limits(joint_stats(found)), together)
+
+        return of_one_publication(self.name, work)
+
+    def _histogram(
+        self,
+        slices: Slices,
+        bins: int,
+        limits: tuple[float, float] | None,
+        together: Together | None,
+    ) -> HistogramResult:
+        found = self._ask(
+            slices, lambda tensor, local: tensor.histogram(local, bins, limits, together)
+        )
         counts = np.zeros(bins, np.uint64)
         for one in found:
             counts += one[0]
         nan_count, under_count, over_count = (sum(one[2][i] for one in found) for i in range(3))
         return counts, found[0][1], (nan_count, under_count, over_count)
+
+
+def _limits(stats: Mapping[str, Any]) -> tuple[float, float]:
+    """The range of a histogram of all the elements, as one server would take it."""
+    if stats["finite_count"] == 0:
+        return 0.0, 1.0
+    return float(stats["finite_min"]), float(stats["finite_max"])
+
+
+def _of_several_steps(part: Part, remedy: str) -> ValueError:
+    return ValueError(
+        f"this takes several requests to {part.session.label}, which would be of several steps: "
+        f'{remedy}, or read live (at = "live")'
+    )
 
 
 def _read_into(
@@ -209,9 +245,7 @@ def _read_into(
         place[...] = tensor.read(slices, place.shape, None, together)
 
 
-def _tile_slices(
-    slices: Slices, taken: Sequence[range], box: Box, ranges: Sequence[CellRange]
-) -> Slices:
+def _tile_slices(slices: Slices, taken: Sequence[range], box: Box, ranges: Ranges) -> Slices:
     """What to ask a part for: a range of cells along each axis that is kept."""
     of_kept = iter(ranges)
     windows = [(0, 1) if isinstance(item, int) else next(of_kept)[:2] for item in slices]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -18,13 +20,25 @@ from gpufetch._remote.view import RemoteView, Slices
 from gpufetch._text import format_nbytes
 from gpufetch._view import HistogramResult, OverviewResult, PublishedAnewError
 
-__all__ = ["PublishedTensor"]
+__all__ = ["PublishedTensor", "of_one_publication"]
 
 # Fewer bytes come in messages as quickly as shared memory is opened.
 _SHARE_NBYTES_MIN = 8 << 20
 _LOOKUPS_MAX = 20
 
 T = TypeVar("T")
+
+
+def of_one_publication(name: str, work: Callable[[], T]) -> T:
+    """What `work` gives, which is done again where it raises PublishedAnewError."""
+    for _ in range(_LOOKUPS_MAX):
+        with contextlib.suppress(PublishedAnewError):
+            return work()
+    raise _always_anew(name)
+
+
+def _always_anew(name: str) -> RuntimeError:
+    return RuntimeError(f"{name} was published anew at each of {_LOOKUPS_MAX} reads of it")
 
 
 @final
@@ -94,7 +108,7 @@ class PublishedTensor:
                 key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
                 return _core.fetch(memory[key], out=out), Publication(memory, "", 0)
             values = np.empty(shape, self.dtype) if out is None else out
-            publication = self._read_messages(slices, generation, values, of)
+            publication = self._read_messages(slices, generation, values, together)
             return values, Publication(None, self._session.instance, publication)
 
         values, together.publications[self] = self._of_same(pull)
@@ -114,40 +128,37 @@ class PublishedTensor:
         slices: Slices,
         generation: int,
         values: npt.NDArray[Any],
-        of: Publication | None,
+        together: Together,
     ) -> int:
         """Pull elements into `values`, which is in C order; the publication that they are of.
 
-        PublishedAnewError where that cannot be `of`.
+        PublishedAnewError where that cannot be the one of those that belong `together`.
         """
-        request = self._request("read", slices, generation)
-        if of is not None:
-            if of.instance != self._session.instance:
-                raise self._anew()
-            request["publication"] = of.number
-        for _ in range(_LOOKUPS_MAX):
-            try:
-                publication = self._session.hold(lambda: self._read_fragments(request, values))
-            except ReplyError as error:
-                if of is None or error.code != "stale":
-                    raise
-                raise self._anew() from error
-            if publication is not None:
-                return publication
-        raise self._always_anew()
+        request = self._request("read", slices, generation, together)
+        fragments = partial(self._session.hold, lambda: self._read_fragments(request, values))
+        if self in together.publications:
+            return self._of_named(fragments)
+        return of_one_publication(self.name, fragments)
+
+    def _of_named(self, ask: Callable[[], T]) -> T:
+        """What `ask` gives; PublishedAnewError where the server lacks the publication it names."""
+        try:
+            return ask()
+        except ReplyError as error:
+            if error.code != "stale":
+                raise
+            raise self._anew() from error
 
     def _anew(self) -> PublishedAnewError:
         return PublishedAnewError(
             f"{self.name} was published anew between reads that belong together: read it again"
         )
 
-    def _always_anew(self) -> RuntimeError:
-        return RuntimeError(f"{self.name} was published anew at each of {_LOOKUPS_MAX} reads of it")
-
-    def _read_fragments(self, request: dict[str, Any], values: npt.NDArray[Any]) -> int | None:
+    def _read_fragments(self, request: dict[str, Any], values: npt.NDArray[Any]) -> int:
         """Pull elements into `values` with the session held; the publication that they are of.
 
-        None where the server does not have the memory any more that the first of them are of.
+        PublishedAnewError where the server does not have the memory any more that the first of them
+        are of.
         """
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         most = self._session.connected().max_reply_nbytes
@@ -175,12 +186,7 @@ class PublishedTensor:
         publication: int = first["publication"]
         same = {**request, "publication": publication}
         rest = [{**same, "fragment": index} for index in range(1, first["fragments"])]
-        try:
-            self._session.requests(rest, take)
-        except ReplyError as error:
-            if error.code != "stale":
-                raise
-            return None
+        self._of_named(lambda: self._session.requests(rest, take))
         if done != values.nbytes:
             raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
         return publication
@@ -196,16 +202,23 @@ class PublishedTensor:
 
     # --- Reductions ---
 
-    def overview(self, slices: Slices, shape: tuple[int, ...], method: str) -> OverviewResult:
+    def overview(
+        self,
+        slices: Slices,
+        shape: tuple[int, ...],
+        method: str,
+        together: Together | None = None,
+    ) -> OverviewResult:
         """Reduce a selection to at most `shape` cells."""
-        reply, buffers = self._reduced("overview", slices, shape=list(shape), method=method)
+        more = {"shape": list(shape), "method": method}
+        reply, buffers = self._reduced("overview", slices, together, more)
         dtype, cells = dtype_of(reply["dtype"]), tuple(reply["shape"])
         arrays = [np.frombuffer(buffer, dtype).reshape(cells).copy() for buffer in buffers]
         return arrays[0], arrays[1] if len(arrays) > 1 else None, counts_of(reply)
 
-    def stats(self, slices: Slices) -> dict[str, Any]:
+    def stats(self, slices: Slices, together: Together | None = None) -> dict[str, Any]:
         """Statistics of a selection."""
-        reply, _ = self._reduced("stats", slices)
+        reply, _ = self._reduced("stats", slices, together, {})
         count, nan_count, posinf_count, neginf_count = counts_of(reply)
         exact = self.dtype.kind in "biu"
         extremes = ("min", "max", "finite_min", "finite_max")
@@ -222,25 +235,68 @@ class PublishedTensor:
         }
 
     def histogram(
-        self, slices: Slices, bins: int, limits: tuple[float, float] | None
+        self,
+        slices: Slices,
+        bins: int,
+        limits: tuple[float, float] | None,
+        together: Together | None = None,
     ) -> HistogramResult:
         """Count the elements of a selection in bins."""
-        more = {} if limits is None else {"range": list(limits)}
-        reply, (counts, edges) = self._reduced("histogram", slices, bins=bins, **more)
+        more = {"bins": bins} if limits is None else {"bins": bins, "range": list(limits)}
+        reply, (counts, edges) = self._reduced("histogram", slices, together, more)
         rest = (int(reply["nan_count"]), int(reply["under_count"]), int(reply["over_count"]))
         return np.frombuffer(counts, np.uint64), np.frombuffer(edges, np.float64), rest
 
     # --- Requests ---
 
-    def _request(self, op: str, slices: Slices, generation: int, **more: Any) -> dict[str, Any]:
-        if generation > 0:
-            more["generation"] = generation
-        return {"op": op, "name": self.name, "slices": slices, **more}
+    def of_one_publication(self, work: Callable[[Together], T]) -> T:
+        """What `work` gives, whose requests are all of one publication, which the server holds.
 
-    def _reduced(self, op: str, slices: Slices, **more: Any) -> Reply:
-        return self._of_same(
-            lambda generation: self._session.request(self._request(op, slices, generation, **more))
-        )
+        `work` is called again where that was withdrawn meanwhile. No other thread's requests come
+        between its own.
+        """
+
+        def held() -> T:
+            together = Together(0, holds=True)
+            result = work(together)
+            together.holds = False
+            with contextlib.suppress(KeyError, ReplyError, PublishedAnewError):  # gone already
+                self.read([[0, 0, 1]] * len(self.shape), (0,) * len(self.shape), None, together)
+            return result
+
+        return of_one_publication(self.name, partial(self._session.hold, held))
+
+    def _request(
+        self, op: str, slices: Slices, generation: int, together: Together
+    ) -> dict[str, Any]:
+        """A request; PublishedAnewError where it cannot be of the publication it belongs to."""
+        request: dict[str, Any] = {"op": op, "name": self.name, "slices": slices}
+        if generation > 0:
+            request["generation"] = generation
+        if together.holds:
+            request["hold"] = True
+        of = together.publications.get(self)
+        if of is not None:
+            if of.instance != self._session.instance:
+                raise self._anew()
+            request["publication"] = of.number
+        return request
+
+    def _reduced(
+        self, op: str, slices: Slices, together: Together | None, more: Mapping[str, Any]
+    ) -> Reply:
+        together = together or Together(0)
+
+        def ask(generation: int) -> Reply:
+            request = {**self._request(op, slices, generation, together), **more}
+            if self in together.publications:
+                return self._of_named(lambda: self._session.request(request))
+            return self._session.request(request)
+
+        answer = self._of_same(ask)
+        publication = Publication(None, self._session.instance, answer[0]["publication"])
+        together.publications[self] = publication
+        return answer
 
     def _of_same(self, ask: Callable[[int], T]) -> T:
         """What `ask` gives for the generation that is this tensor."""
@@ -261,7 +317,7 @@ class PublishedTensor:
                         f"{self._session.label} has started anew: look {self.name} up again"
                     )
             self._look_up()
-        raise self._always_anew()
+        raise _always_anew(self.name)
 
     def _look_up(self) -> None:
         """Find out of which generation the tensor is now; RuntimeError if it is another one."""

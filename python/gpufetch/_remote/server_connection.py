@@ -91,6 +91,8 @@ class ServerConnection(Connection):
     def wait_step(self, *, at_least: int | None = None, timeout: float | None = None) -> int:
         if at_least is None:
             return self.session.wait_step(timeout)
+        if isinstance(at_least, bool):  # taken for a switch
+            raise TypeError(f"at_least is {at_least}: give the number of a step")
         wanted = check_int(at_least, "at_least")
         check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout

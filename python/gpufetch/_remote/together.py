@@ -1,4 +1,4 @@
-"""Reads that belong together, so that what they give is of one publication."""
+"""Requests that belong together, so that what they give is of one publication."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Publication", "Together"]
 
 
 class Publication(NamedTuple):
-    """What a read of one server's tensor was of.
+    """What a request of one server's tensor was of.
 
-    `memory` is the tensor's, if this process has attached to it. Else the read came in messages,
+    `memory` is the tensor's, if this process has attached to it. Else the reply came in messages,
     and was of publication `number` of the start `instance` of the server.
     """
 
@@ -22,11 +22,14 @@ class Publication(NamedTuple):
 
 
 class Together:
-    """Reads of about `nbytes` bytes that belong together; for different tensors from any thread.
+    """Requests that belong together; for different tensors from any thread.
 
-    `publications` has what those of each tensor were of: the first of them enters it.
+    `nbytes` is about what the reads among them give. `publications` has what those of each tensor
+    were of: the first of them enters it. While `holds` is true, each has its server hold that for
+    the next ones; one without it lets go.
     """
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, *, holds: bool = False) -> None:
         self.nbytes = nbytes
+        self.holds = holds
         self.publications: dict[object, Publication] = {}

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,24 +25,32 @@ __all__ = ["register", "register_on_import"]
 _WAIT_S = 5.0
 _PAUSE_S = 0.005
 
+# What has the filter: "h5py", and libraries by the address of their H5Zregister, each with the
+# calls of it that are left. It is called no more then: the library may be in use without a lock.
+# On `sys`, where this outlives the module, which may be loaded again.
+_registered: dict[object, Iterator[int]] = vars(sys).setdefault("_hdf5_gpufetch_registered", {})
+
 
 def register() -> list[str]:
-    """Register the filter with every HDF5 library that is loaded now.
+    """Register the filter with every HDF5 library that is loaded now, and has not got it from here.
 
-    h5py is imported first, if it is installed. Returns the libraries' paths.
+    h5py is imported first, if it is installed. Returns the paths of the libraries that have it.
 
     ``import hdf5_gpufetch`` calls this, and so does a later import of netCDF4 or PyTables. After
     importing another package that brings an HDF5 library of its own, such as GDAL, call it again,
-    while no other thread is in that library. Registering twice does no harm.
+    while no other thread is in that library. Those that have the filter are left alone.
 
     Raises ImportError where the plugin, or a library that refuses it, is of another platform.
     """
     addresses = filter_classes()
     h5py = importlib.import_module("h5py") if find_spec("h5py") is not None else None
-    if h5py is not None:
-        _register_with_h5py(h5py, addresses)
     with _lock_of(h5py):
-        return [path for path in loaded_libraries() if _register_with(path, addresses)]
+        if h5py is not None and "h5py" not in _registered:
+            _register_with_h5py(h5py, addresses)
+        paths = [path for path in loaded_libraries() if _register_with(path, addresses)]
+        if h5py is not None:
+            _registered["h5py"] = iter(())
+    return paths
 
 
 def register_on_import() -> None:
@@ -52,7 +61,7 @@ def register_on_import() -> None:
     one waits for it before it takes the lock.
     """
     h5py = importlib.import_module("h5py") if "h5py" in sys.modules else None
-    lock = None if h5py is None else h5py._objects.phil
+    lock = None if h5py is None or "h5py" in _registered else h5py._objects.phil
     deadline = time.monotonic() + _WAIT_S
     while lock is not None and not lock.acquire(blocking=False):
         if time.monotonic() > deadline:
@@ -77,15 +86,15 @@ def _register_with_h5py(h5py: Any, addresses: list[int]) -> None:
 
 
 def _lock_of(h5py: Any) -> contextlib.AbstractContextManager[Any]:
-    """The lock that h5py holds while a thread is in its HDF5 library."""
-    lock: contextlib.AbstractContextManager[Any] = (
-        contextlib.nullcontext() if h5py is None else h5py._objects.phil
-    )
+    """The lock that h5py holds while a thread is in its HDF5 library, until that has the filter."""
+    if h5py is None or "h5py" in _registered:
+        return contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = h5py._objects.phil
     return lock
 
 
 def _register_with(path: str, addresses: list[int]) -> bool:
-    """Whether the loaded library at `path` is an HDF5 library; the filter is registered there."""
+    """Whether the loaded library at `path` is an HDF5 library; it gets the filter once."""
     try:
         library = _open_loaded(path)
         function = library.H5Zregister
@@ -93,7 +102,10 @@ def _register_with(path: str, addresses: list[int]) -> bool:
         return False
     function.argtypes = [ctypes.c_void_p]
     function.restype = ctypes.c_int
-    if any(function(address) < 0 for address in addresses):
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    calls = _registered.setdefault(address, map(function, addresses))
+    if min(calls, default=0) < 0:  # C calls C: no other thread comes between, or calls again
+        _registered.pop(address, None)
         raise ImportError(f"the HDF5 library {path} refuses the filter of hdf5_gpufetch")
     return True
 

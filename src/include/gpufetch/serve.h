@@ -120,8 +120,9 @@ typedef struct gpuf_publish_options {
   size_t struct_nbytes;
   /* Called once when the tensor is withdrawn or replaced and nobody reads it any more, on any
    * thread, with no lock held; not if publishing fails. NULL for none. A client's read of more than
-   * 4 MiB by messages goes on in a tensor that was replaced; one that stops on the way, as where
-   * the client was killed, keeps it for 10 s, and until the next read or publication after that. */
+   * 4 MiB by messages goes on in a tensor that was replaced, and so do its requests for one result
+   * of several servers; where they stop on the way, as when the client was killed, it is kept for
+   * 10 s, and until the next read or publication after that. */
   void (*release)(void *release_arg);
   void *release_arg;
   /* For a program of several ranks that each serve their own part of an array: the array's shape,
