@@ -4,9 +4,8 @@ Importing it registers the filter with h5py's HDF5 library, if h5py is installed
 other HDF5 library that the process has loaded by then; where another thread is in h5py for 5 s, a
 thread does so as soon as that one has left it. The libraries of netCDF4 and PyTables get the filter
 whenever these are imported, which xarray does with netCDF4 as it opens a file, and whichever import
-begins first. Programs outside of
-Python find the plugin where the environment variable ``HDF5_PLUGIN_PATH`` is what
-:func:`plugin_path` returns.
+begins first. Programs outside of Python find the plugin where the environment variable
+``HDF5_PLUGIN_PATH`` is what :func:`plugin_path` returns.
 """
 
 from __future__ import annotations
