@@ -10,7 +10,9 @@
 #include "devices.h"
 #include "errors.h"
 #include "h5py_lock.h"
+#include "hdf5/access.h"
 #include "hdf5/checkpoint/seal.h"
+#include "hdf5/stored.h"
 #include "methods.h"
 #include "results.h"
 
@@ -318,6 +320,67 @@ static PyObject *h5_read(PyObject *module, PyObject *args, PyObject *kwargs) {
   return result;
 }
 
+/* What a dataset is, and where the first chunk starts that is missing, if one is. */
+typedef struct inspection {
+  gpufi_h5_dataset dataset;
+  bool is_missing;
+  int64_t start[GPUF_NDIM_MAX];
+} inspection;
+
+/* Without the GIL. */
+static gpuf_status inspect(long long id, const gpuf_h5_options *options, inspection *found,
+                           gpuf_error *err) {
+  gpufi_h5_session session;
+  gpuf_status status = gpufi_h5_session_init(&session, options, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_inspect(&session, id, false, &found->dataset, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_h5_enter(&session);
+    status = gpufi_h5_stored_flush(&session, &found->dataset, err);
+    if (status == GPUF_OK) {
+      status =
+          gpufi_h5_stored_missing(&session, &found->dataset, &found->is_missing, found->start, err);
+    }
+    gpufi_h5_leave(&session);
+  }
+  return status;
+}
+
+PyDoc_STRVAR(
+    h5_inspect_doc,
+    "h5_inspect(phil, dataset, /)\n--\n\n"
+    "The dtype's name, whether the elements are stored as the CPU has them, the shape, and\n"
+    "where the first chunk starts that HDF5 does not find when it reads elements, or None.\n"
+    "Of damaged files it may list chunks that it does not find.");
+
+static PyObject *h5_inspect(PyObject *module, PyObject *args) {
+  long long dataset;
+  PyObject *phil;
+  inspection found;
+  h5_call call;
+  gpuf_error err;
+  if (!PyArg_ParseTuple(args, "OL:h5_inspect", &phil, &dataset) ||
+      call_init(&call, module, phil) < 0) {
+    return NULL;
+  }
+  gpufi_py_h5py_lock_leave_gil(&call.lock);
+  const gpuf_status status = inspect(dataset, &call.options, &found, &err);
+  gpufi_py_h5py_lock_enter_gil(&call.lock);
+  PyObject *result = NULL;
+  if (status != GPUF_OK || PyErr_Occurred()) {
+    gpufi_py_raise(call.state, &err);
+  } else {
+    const gpufi_h5_dataset *const is = &found.dataset;
+    result = Py_BuildValue("(sNNN)", gpuf_dtype_name(is->dtype), PyBool_FromLong(is->is_native),
+                           gpufi_py_tuple_of(is->shape, is->ndim),
+                           found.is_missing ? gpufi_py_tuple_of(found.start, is->ndim)
+                                            : Py_NewRef(Py_None));
+  }
+  call_fini(&call);
+  return result;
+}
+
 PyDoc_STRVAR(
     restart_check_seal_doc,
     "restart_check_seal(path, /)\n--\n\n"
@@ -370,6 +433,7 @@ PyMethodDef gpufi_py_hdf5_methods[] = {
     {"h5_write", GPUFI_PY_METHOD(h5_write), METH_VARARGS | METH_KEYWORDS, h5_write_doc},
     {"h5_write_region", h5_write_region, METH_VARARGS, h5_write_region_doc},
     {"h5_read", GPUFI_PY_METHOD(h5_read), METH_VARARGS | METH_KEYWORDS, h5_read_doc},
+    {"h5_inspect", h5_inspect, METH_VARARGS, h5_inspect_doc},
     {"restart_check_seal", restart_check_seal, METH_O, restart_check_seal_doc},
     {"restart_check_shards", restart_check_shards, METH_O, restart_check_shards_doc},
     {0},

@@ -251,7 +251,7 @@ class Checkpoint:
         names, tensors, parts = tuple(flat.names), tuple(flat.tensors), tuple(flat.parts)
         try:
             before = _core.checkpoint_save(
-                self._writer, step, names, tensors, parts, flat.text, handle
+                self._writer, step, names, tensors, parts, flat.text(), handle
             )
         except TimeoutError:
             return False
@@ -313,7 +313,7 @@ class Checkpoint:
             return None
         tree = restore(
             self._text_of(restart, report["path"]),
-            lambda name, other: _read(restart, name, device, other),
+            lambda stored, other: _read(restart, stored.name, device, other),
             out,
             where=report["path"],
         )

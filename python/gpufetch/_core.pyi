@@ -371,6 +371,9 @@ def h5_read(
     device: str | None = None,
     out: Any = None,
 ) -> Any: ...
+def h5_inspect(
+    phil: Any, dataset: int, /
+) -> tuple[str, bool, tuple[int, ...], tuple[int, ...] | None]: ...
 def run_and_release(
     work: Callable[[], object],
     outcome: list[BaseException | None],

@@ -1,5 +1,9 @@
 #include "hdf5/stored.h"
 
+#include <string.h>
+
+#include "hdf5/grid.h"
+
 /* For H5Dchunk_iter: no chunk is wanted. */
 static int stop(const hsize_t *offset, unsigned filter_mask, haddr_t address, hsize_t nbytes,
                 void *arg) {
@@ -49,4 +53,29 @@ bool gpufi_h5_stored_mask_is_mistaken(const gpufi_h5_session *session,
   H5D_chunk_index_t index;
   return api->mistakes_single_chunks && dataset->is_filtered && api->Dget_chunk_index_type &&
          api->Dget_chunk_index_type(dataset->id, &index) >= 0 && index == H5D_CHUNK_IDX_SINGLE;
+}
+
+/* Of a chunk that has no place HDF5 says that it has 0 bytes. */
+gpuf_status gpufi_h5_stored_missing(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                    bool *is_missing, int64_t *start, gpuf_error *err) {
+  gpufi_h5_box all = {{0}, {0}};
+  gpufi_h5_grid grid;
+  hsize_t offset[GPUF_NDIM_MAX];
+  memcpy(all.shape, dataset->shape, sizeof(all.shape));
+  gpufi_h5_grid_init(&grid, dataset->ndim, &all, dataset->chunk, dataset->chunk);
+  *is_missing = false;
+  session->uses_chunk_cache = true;
+  for (int64_t i = 0; dataset->is_chunked && !*is_missing && i < grid.total; i++) {
+    hsize_t nbytes = 0;
+    gpufi_h5_grid_origin(&grid, i, start);
+    for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+      offset[axis] = (hsize_t)start[axis];
+    }
+    if (session->api->Dget_chunk_storage_size(dataset->id, offset, &nbytes) < 0) {
+      return gpufi_h5_fail(session, err, "looking for a chunk of dataset '%s' failed",
+                           dataset->name);
+    }
+    *is_missing = nbytes == 0;
+  }
+  return GPUF_OK;
 }

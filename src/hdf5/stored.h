@@ -15,4 +15,10 @@ gpuf_status gpufi_h5_stored_flush(gpufi_h5_session *session, const gpufi_h5_data
 bool gpufi_h5_stored_mask_is_mistaken(const gpufi_h5_session *session,
                                       const gpufi_h5_dataset *dataset);
 
+/* Whether there is a chunk that HDF5 does not find where it looks for it to read elements, and
+ * where the first one starts. Where bits of the file have changed, it may list chunks that it does
+ * not find. Entered. */
+gpuf_status gpufi_h5_stored_missing(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                    bool *is_missing, int64_t *start, gpuf_error *err);
+
 #endif

@@ -28,8 +28,9 @@ def write_every(
     """Write the file, and what is in it as an .npz for programs without ml_dtypes.
 
     The fixtures' datasets at the top have every dtype and mode of the codec, in a chunk each; those
-    in the group `forms` every form that chunks have, and types that the codec takes as bytes.
-    `without` names dtypes, and datasets of the group, that are left out.
+    in the group `forms` every form that chunks have, and types that the codec takes as bytes; those
+    in the group `saved` are as in a new file of gpufetch.hdf5.save. `without` names dtypes, and
+    datasets of the group `forms`, that are left out.
     """
     shutil.copy(FIXTURES, path)
     cases = {case.name: case for case in fixture_values.FILES[2]}
@@ -41,6 +42,12 @@ def write_every(
         for name in forms.keys() & set(without):
             del file["forms"][name], forms[name]
     values |= {f"forms/{name}": x for name, x in forms.items()}
+    field = np.add.outer(np.arange(400.0), np.arange(400.0) / 8)
+    saved = {"two chunks": field, "one chunk": field[:50, :40].astype(np.float32)}
+    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+        gf.hdf5.save(file.create_group("saved"), saved)
+        assert file["saved/two chunks"].id.get_num_chunks() == 2
+    values |= {f"saved/{name}": x for name, x in saved.items()}
     np.savez(expected, **{name: _plain(x) for name, x in values.items()})
     return values
 

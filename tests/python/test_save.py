@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from failing_calls import needs_failing_calls, run_with_failing_calls
+from h5py import h5o
 from interrupts import interruptions
 from sanitizing import needs_deepbind
 from trees import check_same_tree, tree_of_everything
@@ -46,9 +48,10 @@ def test_h5py_reads_it(tmp_path: Path) -> None:
     with h5py.File(path) as file:
         np.testing.assert_array_equal(file["model/weights"][:], weights)
         text = file.attrs["gpufetch_state"]
+    tensor = {"tensor": "model/weights", "dtype": "float32", "shape": [3, 4]}
     assert json.loads(text) == {
         "dict": [
-            ["model", {"dict": [["weights", {"tensor": "model/weights"}]]}],
+            ["model", {"dict": [["weights", tensor]]}],
             ["epoch", 5],
             ["rates", {"list": [0.1, None]}],
             ["a", "ü"],
@@ -183,6 +186,66 @@ def test_another_text_than_was_saved_is_refused(tmp_path: Path, damaged: str) ->
     with h5py.File(path, "a") as file:  # as files of versions before
         del file.attrs["gpufetch_state_crc32"]
     assert gf.hdf5.load(path)["b"] == (13 if damaged == "gpufetch_state" else 12)
+
+
+def test_a_file_of_its_own_has_checksums_of_its_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"a": {"x": np.arange(5)}})
+    with h5py.File(path) as file:
+        assert file.id.get_create_plist().get_version()[0] == 3  # the superblock of HDF5 1.10
+        for item in (file, file["a"], file["a/x"]):
+            assert h5o.get_info(item.id).hdr.version == 2
+
+
+def replace(path: Path, make: Callable[[h5py.File], object]) -> None:
+    """Put another dataset in the place of "x"."""
+    with h5py.File(path, "a") as file:
+        del file["x"]
+        make(file)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda file: file.create_dataset("x", data=np.ones((2, 3), "f4")), None),
+        (lambda file: file.create_dataset("x", data=np.ones((2, 3), "f4"), chunks=(1, 2)), None),
+        (lambda file: file.create_dataset("x", data=np.ones((3, 2), "f4")), "'/x' is float32 of"),
+        (lambda file: file.create_dataset("x", data=np.ones((2, 3), "i4")), "'/x' is int32 of"),
+        (lambda file: file.create_dataset("x", data=np.ones((2, 3), ">f4")), "'/x' is float32 in"),
+        (lambda file: file.create_dataset("x", data=h5py.Empty("f4")), "'/x' is not what"),
+        (lambda file: file.create_dataset("x", data=["text"]), "'/x' is not what"),
+        (lambda file: file.create_dataset("x", (2, 3), "f4"), "'/x' lacks chunks"),
+        (lambda file: file.create_dataset("x", (2, 3), "f4", chunks=(1, 3)), "'/x' lacks chunks"),
+    ],
+)
+def test_a_dataset_that_was_replaced_loads_where_it_is_of_the_same_kind(
+    tmp_path: Path, make: Callable[[h5py.File], object], said: str | None
+) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"x": np.zeros((2, 3), np.float32), "n": 1})
+    replace(path, make)
+    if said is None:
+        check_same_tree(gf.hdf5.load(path), {"x": np.ones((2, 3), np.float32), "n": 1})
+        return
+    for lazy in (False, True):
+        with pytest.raises(ValueError, match=said):
+            gf.hdf5.load(path, device="host:0" if lazy else "cpu", lazy=lazy)
+    with h5py.File(path, "a") as file:
+        del file.attrs["gpufetch_state_crc32"]
+    assert gf.hdf5.load(path)["n"] == 1
+
+
+def test_a_tree_whose_text_has_no_dtypes_loads(tmp_path: Path) -> None:
+    """As versions before wrote it."""
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"x": np.arange(3)})
+    text = '{"dict":[["x",{"tensor":"x"}]]}'
+    with h5py.File(path, "a") as file:
+        file.attrs["gpufetch_state"] = text
+        file.attrs["gpufetch_state_crc32"] = np.uint32(zlib.crc32(text.encode()))
+    assert gf.hdf5.load(path)["x"].tolist() == [0, 1, 2]
+    replace(path, lambda file: file.create_dataset("x", data=[1.5]))
+    assert gf.hdf5.load(path)["x"].tolist() == [1.5]
 
 
 def test_a_group_is_empty_again_where_the_sum_of_the_text_cannot_be_written(

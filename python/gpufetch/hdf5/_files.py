@@ -27,14 +27,21 @@ _DAMAGED_MAX = 64
 _damaged: dict[tuple[int, int], tuple[int, int, str, int]] = {}
 
 
-def write_file(path: str, name: str, write: Callable[[h5py.File], object]) -> None:
+def write_file(
+    path: str,
+    name: str,
+    write: Callable[[h5py.File], object],
+    *,
+    libver: tuple[str, str] | None = None,
+) -> None:
     """Call `write` with a file, which is created if it is not there and is closed afterwards.
 
     A file that this call created is deleted after an error. `name` is what is written, for
-    messages. Raises gpufetch.Error with errno as native_code if HDF5 cannot close the file.
+    messages; `libver` are h5py's bounds of the format of a file that is created. Raises
+    gpufetch.Error with errno as native_code if HDF5 cannot close the file.
     """
     check_undamaged(path)
-    file = _File(path)
+    file = _File(path, libver)
     try:
         uninterrupted(file.open)
         write(file.opened)
@@ -60,9 +67,10 @@ class _File:
     """Why HDF5 could not close it."""
     is_deleted = False
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, libver: tuple[str, str] | None) -> None:
         is_dangling = os.path.islink(path) and not os.path.exists(path)
         self.path = os.path.realpath(path) if is_dangling else path
+        self._libver = libver
         self._is_made = False
         self._identity: tuple[int, int] | None = None
         self._watched: int | None = None
@@ -91,7 +99,7 @@ class _File:
         except FileNotFoundError:
             pass
         try:
-            opened = h5py.File(self.path, "x")
+            opened = h5py.File(self.path, "x", libver=self._libver)
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.EAGAIN) and left:
                 return None

@@ -12,7 +12,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpufetch import _core
 from gpufetch._checks import check_text
@@ -20,7 +20,7 @@ from gpufetch._part import Part
 from gpufetch.hdf5._nested import descend, is_tree, kind_of_keys, kind_of_sequence
 from gpufetch.hdf5._numbers import as_tensor
 
-__all__ = ["TREE", "Flat", "restore"]
+__all__ = ["TREE", "Flat", "Stored", "restore"]
 
 TREE = "gpufetch_state"
 """The attribute that has the text; checkpoints have it at the root."""
@@ -28,13 +28,23 @@ TREE = "gpufetch_state"
 _RESERVED = "gpufetch_checkpoint"  # the dataset of a checkpoint's file itself
 _INT_END = 2**63  # from there on integers are written as text, which no reader rounds
 
-Read = Callable[[str, Any], Any]
-"""Read a tensor by its name: into another one, or for None into a fresh array."""
+
+class Stored(NamedTuple):
+    """What a text says of a tensor: its dataset, and as what that was written, if it says so."""
+
+    name: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+Read = Callable[[Stored, Any], Any]
+"""Read a tensor: into another one, or for None into a fresh array."""
 
 
 class Flat:
     """The tensors of a tree by the names of their datasets, and the text that nests them again.
 
+    `nodes` has for each tensor what the text says of it, to which its dtype and shape may be added.
     `parts` has for each tensor where it begins in a global array and the shape of that, or None.
     """
 
@@ -45,10 +55,14 @@ class Flat:
             )
         self.names: list[str] = []
         self.tensors: list[Any] = []
+        self.nodes: list[dict[str, Any]] = []
         self.parts: list[tuple[tuple[int, ...], tuple[int, ...]] | None] = []
         self._with_parts = with_parts
-        node = self._node(tree, "tree", (), ())
-        self.text = json.dumps(node, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        self._root = self._node(tree, "tree", (), ())
+
+    def text(self) -> str:
+        """The text that nests the tensors again."""
+        return json.dumps(self._root, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
     def _node(self, x: Any, path: str, keys: tuple[str, ...], above: tuple[int, ...]) -> Any:
         if not is_tree(x):
@@ -95,7 +109,8 @@ class Flat:
         self.names.append(name)
         self.tensors.append(tensor)
         self.parts.append(part)
-        return {"tensor": name}
+        self.nodes.append({"tensor": name})
+        return self.nodes[-1]
 
 
 def _is_plain(x: Any) -> bool:
@@ -157,19 +172,20 @@ def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
 
 
 Node = tuple[str, Any]
-"""A kind, and what it has: a value, the name of a tensor, or nodes, in a dict by their keys."""
+"""A kind, and what it has: a value, a tensor as Stored, or nodes, in a dict by their keys."""
+
+_MEMBERS_OF_TENSOR = ({"tensor"}, {"tensor", "dtype", "shape"})
 
 
 def _parsed(node: Any) -> Node:
     """Check what JSON gave; TypeError or ValueError, also struct.error, where it is damaged."""
     if node is None or isinstance(node, bool | int | float | str):
         return "value", node
+    if isinstance(node, dict) and node.keys() in _MEMBERS_OF_TENSOR:
+        return "tensor", _stored(**node)
     if not isinstance(node, dict) or len(node) != 1:
         raise ValueError(f"{json.dumps(node):.80} is neither a value nor an object of one member")
     ((kind, content),) = node.items()
-    if kind == "tensor":
-        check_text(content, "the name of a tensor")
-        return kind, content
     if kind in ("dict", "dict of int"):
         pairs = map(_pair, _items(content))
         key_of = int if kind == "dict of int" else _key
@@ -182,6 +198,11 @@ def _parsed(node: Any) -> Node:
         return "value", _FROM_TEXT[kind](content)
     except binascii.Error as error:
         raise ValueError(f"{kind} {json.dumps(content):.80}: {error}") from error
+
+
+def _stored(tensor: Any, dtype: Any = None, shape: Any = None) -> Stored:
+    check_text(tensor, "the name of a tensor")
+    return Stored(tensor, dtype, None if shape is None else tuple(_items(shape)))
 
 
 def _items(content: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5d
 
 from gpufetch import _core
 from gpufetch._lazy.array import LazyArray
@@ -16,12 +17,13 @@ from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._asking import attribute, io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import check_readable, write_file
-from gpufetch.hdf5._flat import TREE, Flat, restore
+from gpufetch.hdf5._flat import TREE, Flat, Stored, restore
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._names import remove, remove_attributes
 from gpufetch.hdf5._nested import is_stored_tree, read_tree
 from gpufetch.hdf5._new_file import new_file
 from gpufetch.hdf5._read import read_dataset
+from gpufetch.hdf5._unchanged import check_unchanged, inspected
 from gpufetch.hdf5._watch import Watch
 from gpufetch.hdf5._write import Codec, codec_number
 
@@ -31,6 +33,7 @@ SUM = "gpufetch_state_crc32"
 """The attribute that has the CRC-32 of the text; checkpoints have none, and a seal."""
 
 _BAR_DELAY_S = 0.5  # what takes less needs no bar
+_LIBVER = ("v110", "v110")  # HDF5's first format whose metadata, chunk indexes too, has checksums
 
 
 @shortened
@@ -47,20 +50,22 @@ def save(
 
     Each tensor is a dataset whose name is its keys, with slashes between them, and keeps its dtype,
     bfloat16 and float8 too. All else, and the nesting, is in the attribute ``gpufetch_state``, as
-    JSON, whose CRC-32 is in ``gpufetch_state_crc32``. :func:`load` gives the tree back.
-    :class:`gpufetch.Checkpoint` saves trees in the same way, while the program goes on.
+    JSON, whose CRC-32 is in ``gpufetch_state_crc32``. :func:`load` gives the tree back, or an error
+    where a dataset is not what was saved. :class:`gpufetch.Checkpoint` saves trees in the same way,
+    while the program goes on.
 
     Parameters
     ----------
     dest
         The path of a file, which is written under another name in the same folder: `dest` is the
-        old file, or none, until the new one is whole and on the disk, also after a crash. Or an
-        open ``h5py.File`` or ``h5py.Group`` with nothing in it.
+        old file, or none, until the new one is whole and on the disk, also after a crash. It has
+        the format of HDF5 1.10, whose metadata has checksums. Or an open ``h5py.File`` or
+        ``h5py.Group`` with nothing in it, of any format.
     tree
         A dict, list or tuple, nested at most 100 levels deep, of tensors of any framework or NumPy,
         numbers, text, bytes and ``None``. It may be changed once this returns.
     codec
-        As for :func:`write`. ``None`` stores plain chunks, which any HDF5 reads without a plugin.
+        As for :func:`write`. ``None`` stores plain chunks, which need no plugin.
     overwrite
         Whether a file that exists is replaced. It keeps its permissions.
     sync
@@ -96,7 +101,7 @@ def save(
         new_file(path, overwrite=overwrite, sync=sync) as unnamed,
         Watch(flat.tensors, is_wanted=progress) as watch,
     ):
-        write_file(str(unnamed), "the tree", partial(_write, flat, number, watch))
+        write_file(str(unnamed), "the tree", partial(_write, flat, number, watch), libver=_LIBVER)
 
 
 def _save_group(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
@@ -117,11 +122,13 @@ def _save_group(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None
 
 
 def _write(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
-    for name, x in zip(flat.names, flat.tensors, strict=True):
+    for name, x, node in zip(flat.names, flat.tensors, flat.nodes, strict=True):
         with watch.written(group, name, x):
             _core.h5_write(phil, group.id.id, name, x, codec=codec)
-    group.attrs[TREE] = flat.text
-    group.attrs[SUM] = _sum(flat.text)
+        node["dtype"], node["shape"], _ = inspected(h5d.open(group.id, name.encode()))
+    text = flat.text()
+    group.attrs[TREE] = text
+    group.attrs[SUM] = _sum(text)
 
 
 def _sum(text: str) -> np.uint32:
@@ -129,8 +136,8 @@ def _sum(text: str) -> np.uint32:
     return np.uint32(zlib.crc32(text.encode(errors="surrogateescape")))
 
 
-def text_of_tree(group: h5py.Group) -> str | None:
-    """The text that nests the tensors of a group, None if there is none.
+def text_of_tree(group: h5py.Group) -> tuple[str | None, bool]:
+    """The text that nests the tensors of a group, None if there is none; whether save wrote it.
 
     ValueError where it is not the one that :func:`save` wrote, OSError if HDF5 cannot read it.
     """
@@ -140,7 +147,7 @@ def text_of_tree(group: h5py.Group) -> str | None:
         raise ValueError(
             f"{group!r}: attribute {TREE!r} is damaged: by {SUM!r}, its CRC-32, it is {what}"
         )
-    return None if text is None else str(text)
+    return None if text is None else str(text), stored is not None
 
 
 @shortened
@@ -173,8 +180,9 @@ def load(
     Raises
     ------
     ValueError
-        There is no tree, or one whose attribute is damaged; or `out` is nested otherwise or has a
-        tensor of another shape or dtype.
+        There is no tree, or one whose attribute is damaged, or whose dataset has another dtype or
+        shape than was saved or lacks a chunk; or `out` is nested otherwise or has a tensor of
+        another shape or dtype.
     OSError, gpufetch.Error
         The file does not open or is damaged, or HDF5 or the device failed. Damage in chunks without
         checksums, those of ``gpufetch.Checkpoint(compress=False)``, is found by `Checkpoint.load`
@@ -196,7 +204,7 @@ def load(
 
 
 def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress: bool) -> Any:
-    text = text_of_tree(group)
+    text, is_saved = text_of_tree(group)
     if text is None and not is_stored_tree(group):
         raise ValueError(
             f"{group!r} has no tree: gpufetch.hdf5.save and gpufetch.Checkpoint save one; read "
@@ -220,7 +228,9 @@ def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress:
             )
         return restore(
             text,
-            lambda name, into: read(dataset_of_tree(group, name), device, into),
+            lambda stored, into: read(
+                dataset_of_tree(group, stored, is_saved=is_saved), device, into
+            ),
             out,
             where=repr(group),
         )
@@ -228,14 +238,19 @@ def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress:
         bar.close()
 
 
-def dataset_of_tree(group: h5py.Group, name: str) -> h5py.Dataset:
-    """The dataset of a tensor; ValueError where there is none of that name."""
+def dataset_of_tree(group: h5py.Group, stored: Stored, *, is_saved: bool) -> h5py.Dataset:
+    """The dataset of a tensor; ValueError where there is none, or not what :func:`save` wrote.
+
+    `is_saved`: it was save that wrote it, and not :class:`gpufetch.Checkpoint`.
+    """
     try:
-        found = item_in(group, name)
+        found = item_in(group, stored.name)
     except KeyError:
         found = None
     if not isinstance(found, h5py.Dataset):
-        raise ValueError(f"{group!r} lacks the dataset {name!r} of its tree")
+        raise ValueError(f"{group!r} lacks the dataset {stored.name!r} of its tree")
+    if is_saved:
+        check_unchanged(found, stored)
     return found
 
 
@@ -250,5 +265,7 @@ def _nbytes(group: h5py.Group, text: str | None) -> int:
     if text is None:
         group.visititems(lambda name, item: count(item))
     else:
-        restore(text, lambda name, into: count(require_object(group, name)), where=repr(group))
+        restore(
+            text, lambda stored, into: count(require_object(group, stored.name)), where=repr(group)
+        )
     return int(np.sum(found, dtype=np.int64))

@@ -25,7 +25,13 @@ from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._stored import edge_may_be_plain, stored_chunks
 from gpufetch.hdf5._tree import Tree
-from gpufetch.hdf5._verify_trees import ERRORS, has_checksums, read_attributes, tree_errors
+from gpufetch.hdf5._verify_trees import (
+    ERRORS,
+    has_checksums,
+    is_header_checked,
+    read_attributes,
+    tree_errors,
+)
 from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["Verification", "files_of", "passed_over"]
@@ -70,7 +76,9 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def _has_checksums(dataset: Dataset) -> bool:
-    """Whether each chunk that is stored went through a filter that notices damage."""
+    """Whether damage in elements is noticed: by a filter of each chunk, or by HDF5."""
+    if dataset.layout == h5d.COMPACT and dataset.memory != "objects":  # those are not in it
+        return is_header_checked(dataset.id)
     numbers = [number for number, *_ in dataset.filters]
     if not _CHECKED & set(numbers):
         return False
@@ -186,9 +194,9 @@ class Verification:
             return
         try:
             with h5py.File(self._path, "r") as file:
-                if not is_sealed and not has_checksums(file):
-                    self._unchecked.append("the metadata (HDF5's oldest format)")
                 tree = Tree(file)
+                if not is_sealed and not has_checksums(tree):
+                    self._unchecked.append("the metadata (HDF5's older formats)")
                 is_checkpoint = _MANIFEST in file and not _SHARD.fullmatch(self._path.name)
                 for path in tree.paths("dataset"):
                     name = path.decode(errors="replace")

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import h5py
-from h5py import h5d
+from h5py import h5o
 
-from gpufetch.hdf5._asking import attribute
 from gpufetch.hdf5._attributes import attributes
-from gpufetch.hdf5._flat import restore
+from gpufetch.hdf5._flat import Stored, restore
 from gpufetch.hdf5._nested import is_stored_tree, read_tree
-from gpufetch.hdf5._save import SUM, dataset_of_tree, text_of_tree
-from gpufetch.hdf5._stored import stored_chunks
+from gpufetch.hdf5._save import dataset_of_tree, text_of_tree
 from gpufetch.hdf5._tree import Tree
 
-__all__ = ["ERRORS", "has_checksums", "read_attributes", "tree_errors"]
+__all__ = ["ERRORS", "has_checksums", "is_header_checked", "read_attributes", "tree_errors"]
 
 ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """What reading something that is damaged raises, and what the system refuses."""
 
 
-def has_checksums(file: h5py.File) -> bool:
-    """Whether the file's metadata has checksums: not in the oldest of HDF5's formats."""
-    superblock, *_ = file.id.get_create_plist().get_version()
-    return bool(superblock >= 2)
+def has_checksums(tree: Tree) -> bool:
+    """Whether a file's metadata has checksums: by the format of HDF5 1.10, in all objects.
+
+    The format of 1.8 has none of the indexes of chunks. What HDF5 2.0 adds to a file is in its
+    oldest format unless it is told otherwise, as by h5py's libver.
+    """
+    superblock, *_ = tree.file.id.get_create_plist().get_version()
+    paths = (b"/", *tree.paths("group", "dataset", "type"))
+    return superblock >= 3 and all(_has_checked_header(tree, path) for path in paths)
+
+
+def _has_checked_header(tree: Tree, path: bytes) -> bool:
+    try:
+        return is_header_checked(tree.open(path))
+    except ERRORS:  # reading says what is damaged
+        return True
+
+
+def is_header_checked(identifier: Any) -> bool:
+    """Whether an open object's header has a checksum; it holds a compact dataset's elements."""
+    return bool(h5o.get_info(identifier).hdr.version >= 2)
 
 
 def read_attributes(identifier: Any) -> None:
@@ -54,41 +68,16 @@ def _read_written(tree: Tree, path: bytes, group: h5py.Group) -> None:
 
 
 def _saved_errors(group: h5py.Group) -> Iterator[BaseException]:
-    text = text_of_tree(group)
+    text, is_saved = text_of_tree(group)
     if text is None:
         return
-    is_saved = attribute(group, SUM) is not None  # and by hdf5.save, which writes all chunks
     lost: list[BaseException] = []
 
-    def look(name: str, into: Any) -> None:
+    def look(stored: Stored, into: Any) -> None:
         try:
-            _check_tensor(dataset_of_tree(group, name), is_complete=is_saved)
+            dataset_of_tree(group, stored, is_saved=is_saved)
         except ERRORS as error:
             lost.append(error)
 
     restore(text, look, where=repr(group))
     yield from lost
-
-
-def _check_tensor(dataset: h5py.Dataset, *, is_complete: bool) -> None:
-    """ValueError where the chunks that the file has are not those that were written."""
-    layout = dataset.id.get_create_plist().get_layout()
-    if not is_complete or not dataset.size:
-        return
-    is_lost = layout == h5d.CONTIGUOUS and dataset.id.get_offset() is None
-    if is_lost or (layout == h5d.CHUNKED and not _has_every_chunk(dataset)):
-        raise ValueError(
-            f"dataset {dataset.name!r} lacks chunks, or has others than gpufetch.hdf5.save wrote"
-        )
-
-
-def _has_every_chunk(dataset: h5py.Dataset) -> bool:
-    """Whether each chunk of a dataset is there once, and no other."""
-    ends = list(zip(dataset.shape, dataset.chunks, strict=True))
-    places = [info.chunk_offset for info in stored_chunks(dataset.id)]
-
-    def is_one(place: tuple[int, ...]) -> bool:
-        return all(at < n and at % c == 0 for at, (n, c) in zip(place, ends, strict=True))
-
-    count = math.prod(-(-n // c) for n, c in ends)
-    return len(places) == len(set(places)) == count and all(map(is_one, places))
