@@ -201,6 +201,27 @@ def test_a_dataset_too_large_to_walk_is_named_and_not_called_damaged(
     assert lines[1].endswith(": 1 could not be checked")
 
 
+def test_a_filter_that_is_not_found_is_no_damage(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "foreign.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4,))
+        plist.set_filter(300, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple((8,))
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, plist)
+        dataset.write_direct_chunk((0,), bytes(16))
+        file["small"] = np.arange(3)
+    status, lines = run(capsys, path)
+    assert status == 3 and len(lines) == 2
+    assert lines[0].startswith(
+        f"{path}: could not be checked: dataset '/x' is stored with filter 300"
+    )
+    assert "HDF5_PLUGIN_PATH, or import hdf5plugin" in lines[0]
+    assert lines[1].endswith(": 1 could not be checked")
+
+
 def test_a_lost_source_of_a_virtual_dataset_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

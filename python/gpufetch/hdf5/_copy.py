@@ -178,14 +178,9 @@ class _Copy:
 
     def _create_dataset(self, old: Dataset, group: Any, name: bytes, links: Any) -> None:
         path = h5py.h5i.get_name(old.id)
-        if not old.is_readable():
-            number, _, _, label = next(f for f in old.filters if not h5z.filter_avail(f[0]))
-            if not (number == BITSHUFFLE_ID and old.memory == "numbers"):
-                raise OSError(
-                    f"dataset {_path(path)} is stored with filter {number} ({label.decode()}), "
-                    "which this HDF5 does not find: name its plugin's folder in HDF5_PLUGIN_PATH, "
-                    "or import hdf5plugin"
-                )
+        missing = old.missing_filter()
+        if missing is not None:
+            raise OSError(f"dataset {_path(path)} {missing}")
         _check_sequences(old.tid, f"dataset {_path(path)}")
         plist = self._layout(old)
         tid = self._type(old.tid)

@@ -12,7 +12,7 @@ from h5py import h5d, h5s, h5t, h5z
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box, boxes
-from gpufetch.hdf5._filters import Filter
+from gpufetch.hdf5._filters import BITSHUFFLE_ID, Filter
 from gpufetch.hdf5._types import fill_value, holds, is_native
 
 __all__ = ["BOX_NBYTES", "Dataset"]
@@ -63,6 +63,18 @@ class Dataset:
     def is_readable(self) -> bool:
         """Whether HDF5 finds every filter."""
         return all(h5z.filter_avail(number) for number, *_ in self.filters)
+
+    def missing_filter(self) -> str | None:
+        """What to say of a filter that neither HDF5 nor gpufetch has."""
+        for number, _, _, label in self.filters:
+            is_ours = number == BITSHUFFLE_ID and self.memory == "numbers"
+            if not is_ours and not h5z.filter_avail(number):
+                named = f"{number} ({label.decode(errors='replace')})"
+                return (
+                    f"is stored with filter {named}, which this HDF5 does not find: name its "
+                    "plugin's folder in HDF5_PLUGIN_PATH, or import hdf5plugin"
+                )
+        return None
 
     def boxes(
         self, chunk: tuple[int, ...] | None = None, *, one_chunk: bool = False

@@ -228,6 +228,10 @@ class Verification:
             return
         yield from self._attributes(dataset.id, name)
         self._nbytes += dataset.nbytes
+        missing = dataset.missing_filter()
+        if missing is not None:
+            yield _Fault(f"dataset {name!r} {missing}", is_refusal=True)
+            return
         if dataset.size and not _has_checksums(dataset):
             self._unchecked.append(name)
         bar = ProgressBar(dataset.nbytes, is_wanted=progress)
