@@ -177,7 +177,7 @@ static int tensor_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
                  (unsigned long long)source->byte_offset);
     return -1;
   }
-  tensor->data = (void *)address;
+  tensor->data = source->data ? (void *)address : NULL;
   /* __dlpack__ was called so that the legacy default stream waits for the producer's work. */
   tensor->stream = gpufi_py_device_stream(tensor->device);
   return 0;

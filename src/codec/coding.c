@@ -115,8 +115,10 @@ void gpufi_coding_choose(gpufi_coding *c, gpufi_chunk_header *header, uint8_t *s
   uint64_t bits = choose_mode(&of, header, &c->ranks, &w8);
   bits = choose_numbers(c, &of, bits, header);
   bits = choose_dictionary(c, &of, bits, header, scratch);
-  const uint64_t raw_bits = 8 * header->raw_nbytes;
-  if (!choose_matches(c, &as_they_are, &of, &w8, bits, header, encoder) && bits >= raw_bits) {
+  /* W8's estimate of noise has 3 bits for each group's code, and some groups are narrower. */
+  const uint64_t noise_bits =
+      8 * header->raw_nbytes + 2 * (uint64_t)gpufi_group_count(&as_they_are.geometry);
+  if (!choose_matches(c, &as_they_are, &of, &w8, bits, header, encoder) && bits >= noise_bits) {
     header->mode = GPUFI_MODE_RAW;
   }
 }

@@ -138,8 +138,12 @@ static int system_error_in(const char *message) {
 
 /* HDF5 says so where memory is not to be had. Space in a file has words and numbers of its own. */
 static bool says_no_memory(const gpufi_h5_api *api, const H5E_error2_t *entry) {
-  return (entry->min_num == *api->E_NOSPACE || entry->min_num == *api->E_CANTALLOC) &&
-         (entry->maj_num == *api->E_RESOURCE || (entry->desc && strstr(entry->desc, "memory")));
+  static const char *const words[] = {"memory", "H5MM_", "root group symbol table entry"};
+  bool is_named = entry->maj_num == *api->E_RESOURCE;
+  for (size_t i = 0; entry->desc && i < sizeof(words) / sizeof(*words); i++) {
+    is_named = is_named || strstr(entry->desc, words[i]);
+  }
+  return is_named && (entry->min_num == *api->E_NOSPACE || entry->min_num == *api->E_CANTALLOC);
 }
 
 static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {

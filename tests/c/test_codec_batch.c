@@ -3,6 +3,7 @@
 
 #include "codec/bitshuffle.h"
 #include "codec/matches.h"
+#include "codec/planes.h"
 #include "codec/sample.h"
 #include "codec_batch.h"
 
@@ -441,6 +442,26 @@ static void hide_from_the_sample(fixture *f, size_t i) {
   }
 }
 
+/* Records of noise with a tag, which matches are expected to make smaller, and mostly do not; alone
+ * in their batch. */
+static void matches_that_do_not_shrink_are_raw(void) {
+  size_t raw_count = 0;
+  for (uint32_t length = 32; length <= 64; length += 4) {
+    const gpufi_chunk_shape shape = {GPUF_DTYPE_UINT8, 1, {length % 8 == 0 ? 2048 : 8192}};
+    fixture f;
+    fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
+    fill(&f, NOISE);
+    for (size_t i = 0; i + 4 <= f.chunks.raw_nbytes; i += length) {
+      memcpy(f.raw + i, "TAG:", 4);
+    }
+    check_encoding_as_filled(&f);
+    raw_count += f.places[0].nbytes != 0 && f.encoded[GPUFI_AT_MODE] == GPUFI_MODE_RAW;
+    check_decoding_as_filled(&f);
+    fixture_fini(&f);
+  }
+  CHECK(raw_count > 3);
+}
+
 /* Where by the sample nothing makes the chunk smaller, nothing is tried. */
 static void noise_by_the_sample_is_raw(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_UINT8, 1, {200000}};
@@ -695,6 +716,7 @@ int main(void) {
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
   TEST_ON_DEVICES(noise_by_the_sample_is_raw);
+  TEST_ON_DEVICES(matches_that_do_not_shrink_are_raw);
   TEST_ON_DEVICES(chunks_that_seem_raw_keep_their_bits);
   TEST_ON_DEVICES(planes_keep_their_bits);
   TEST_ON_DEVICES(matches_keep_their_bits);

@@ -27,6 +27,37 @@ static void launch_gated_fill(gpuf_stream stream, void *d_ptr) {
   CHECK_OK(gpuf_host_launch(host_device, stream, gated_fill_kernel, &d_ptr, sizeof(d_ptr), &err));
 }
 
+/* Waits for an event are for its latest recording then, whichever stream ends first. */
+static void a_copy_waits_for_its_own_producer_though_another_ends_first(void) {
+  const int64_t shape[1] = {4096};
+  unsigned char got[4096];
+  gpuf_stream producers[2], streams[2];
+  gpuf_tensor from[2], to[2], result;
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(gpuf_stream_create(host_device, &producers[i], &err));
+    CHECK_OK(gpuf_stream_create(host_device, &streams[i], &err));
+    CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_UINT8, 1, shape, &from[i], &err));
+    CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_UINT8, 1, shape, &to[i], &err));
+    from[i].stream = producers[i];
+  }
+  launch_gated_fill(producers[0], from[0].data);
+  CHECK_OK(gpuf_tensor_copy(&to[0], &from[0], streams[0], &err));
+  CHECK_OK(gpuf_tensor_copy(&to[1], &from[1], streams[1], &err));
+  CHECK_OK(gpuf_stream_synchronize(host_device, streams[1], &err));
+  usleep(20000);
+  sem_post(&gate);
+  CHECK_OK(gpuf_stream_synchronize(host_device, streams[0], &err));
+  CHECK_OK(gpuf_tensor_init(&result, got, cpu_device, GPUF_DTYPE_UINT8, 1, shape, &err));
+  CHECK_OK(gpuf_copy(&result, &to[0], NULL, &err));
+  CHECK(got[0] == 0x42 && got[sizeof(got) - 1] == 0x42);
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(gpuf_tensor_free(&from[i], &err));
+    CHECK_OK(gpuf_tensor_free(&to[i], &err));
+    CHECK_OK(gpuf_stream_destroy(host_device, producers[i], &err));
+    CHECK_OK(gpuf_stream_destroy(host_device, streams[i], &err));
+  }
+}
+
 static void read_in_child(const volatile char *ptr) {
   signal(SIGSEGV, SIG_DFL);
   signal(SIGBUS, SIG_DFL);
@@ -344,6 +375,7 @@ int main(void) {
   TEST(too_many_kernel_arguments_are_refused);
   TEST(memory_is_freed_by_its_own_device_alone);
   TEST(a_kernel_that_would_wait_for_itself_is_refused);
+  TEST(a_copy_waits_for_its_own_producer_though_another_ends_first);
   TEST(a_forked_child_is_refused_and_does_not_hang);
   return test_finish();
 }

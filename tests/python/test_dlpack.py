@@ -321,8 +321,9 @@ def test_a_hostile_tensor_is_refused_and_deleted_once(
         assert producer.deleted == i + 1
 
 
-def test_a_null_pointer_with_elements_is_refused() -> None:
-    producer = Producer()
+@pytest.mark.parametrize("byte_offset", [0, 16])
+def test_a_null_pointer_with_elements_is_refused(byte_offset: int) -> None:
+    producer = Producer(byte_offset=byte_offset)
     producer.managed.tensor.data = None
     with pytest.raises(ValueError, match="NULL"):
         gf.fetch(producer)

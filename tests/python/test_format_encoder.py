@@ -535,7 +535,7 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
                         seed = seed.ljust(8, b"\0") + offset.to_bytes(8, "little")
         else:
             tried = tables + blocks_of(choice)
-        is_raw = matches is None and cost >= 8 * len(raw)
+        is_raw = matches is None and cost >= 8 * len(raw) + 2 * values.N
         if mode != 4 and not is_raw and len(tried) < len(payload):
             payload = tried
             mode = 2 if choice.ranks is None else 3

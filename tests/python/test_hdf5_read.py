@@ -245,6 +245,12 @@ def test_sequences_of_big_endian_numbers_are_refused(tmp_path: Path) -> None:
         for one in (dataset, file.create_dataset("n", (2,), nested)):
             with pytest.raises(TypeError, match=r"sequences of big-endian numbers.*h5dump"):
                 read(one)
+        fields = file.create_dataset("f", (2,), np.dtype([*nested.descr[:1], ("c", "i4")]))
+        assert (read(fields, selection="a") == 0).all()
+        both = file.create_dataset("both", (2,), nested)
+        assert (read(both, selection="a") == 0).all()
+        with pytest.raises(TypeError, match="sequences"):
+            read(both, selection="b")
         assert read(file.create_dataset("bytes", (2,), h5py.vlen_dtype("u1"))).shape == (2,)
 
 

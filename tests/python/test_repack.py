@@ -595,6 +595,9 @@ def test_sequences_of_big_endian_numbers_are_refused(tmp_path: Path, where: str)
     with pytest.raises(ValueError, match=f"{where} /?r .*sequences of big-endian.*h5repack"):
         gf.hdf5.repack(source, dest)
     assert not dest.exists()
+    with h5py.File(source, "w") as file:
+        file.create_dataset("none", (0,), h5py.vlen_dtype(">f8"))
+    gf.hdf5.repack(source, dest)
 
 
 def test_a_damaged_object_is_an_error_that_names_it(

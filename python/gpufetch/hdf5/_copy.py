@@ -181,7 +181,8 @@ class _Copy:
         missing = old.missing_filter()
         if missing is not None:
             raise OSError(f"dataset {_path(path)} {missing}")
-        _check_sequences(old.tid, f"dataset {_path(path)}")
+        if old.size:
+            _check_sequences(old.tid, f"dataset {_path(path)}")
         plist = self._layout(old)
         tid = self._type(old.tid)
         made = h5d.create(group, name, tid, old.space, plist, links)
@@ -255,9 +256,9 @@ class _Copy:
     def _copy_attributes(self, path: bytes) -> None:
         made = h5o.open(self._made.id, path)
         for found in attributes(self._tree.open(path)):
-            _check_sequences(found.tid, f"attribute {_path(found.name)} of {_path(path)}")
             new = h5a.create(made, found.name, self._type(found.tid), found.space)
             if found.values is not None and found.values.size:
+                _check_sequences(found.tid, f"attribute {_path(found.name)} of {_path(path)}")
                 new.write(self._translated(found.values), mtype=found.memory)
 
 

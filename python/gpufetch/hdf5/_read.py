@@ -277,6 +277,17 @@ def _numbers(
     return _delivered(read_around(selected, chunks, itemsize, read_box), device, out)
 
 
+def _has_swapped_sequences(dataset: h5py.Dataset, fields: str | list[str] | None) -> bool:
+    """Whether what is read has, of all fields or of these."""
+    with phil:
+        tid = dataset.id.get_type()
+        if fields is None:
+            return has_swapped_sequences(tid)
+        names = [fields] if isinstance(fields, str) else fields
+        numbers = [tid.get_member_index(name.encode()) for name in names]
+        return any(has_swapped_sequences(tid.get_member_type(number)) for number in numbers)
+
+
 def _split_fields(dataset: h5py.Dataset, selection: Any) -> tuple[Any, Any]:
     """The fields of a compound that a selection names, and the rest of it.
 
@@ -308,9 +319,7 @@ def _as_h5py_gives(
     dataset: h5py.Dataset, selection: Any, selected: Selection | None, fields: Any = None
 ) -> Any:
     """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
-    with phil:
-        is_swapped = has_swapped_sequences(dataset.id.get_type())
-    if is_swapped:
+    if _has_swapped_sequences(dataset, fields):
         raise TypeError(
             f"{dataset.name!r} in {dataset.file.filename} holds sequences of big-endian numbers, "
             "which h5py gives byte-swapped: read them without h5py, by h5dump for one"

@@ -8,15 +8,21 @@
 #include "base/error.h"
 #include "base/thread.h"
 
-/* An event remembers how often it was recorded and up to which recording its work is done. A wait
- * is for the recordings made before it. Freed when the owner and every queued item let go. */
-struct gpufi_event {
+/* A recording of an event. Freed when the event, the item that records it and those who wait for
+ * it let go. */
+typedef struct recording {
   pthread_mutex_t lock; /* guards all below */
   pthread_cond_t changed;
-  uint64_t recorded_count;
-  uint64_t done_count;
-  gpuf_error error; /* of the work before the latest recording that is done */
+  bool is_done;
+  gpuf_error error; /* of the work before it */
   int32_t reference_count;
+} recording;
+
+/* Whoever waits for an event, waits for its latest recording at that moment: those on other streams
+ * before may end later. */
+struct gpufi_event {
+  pthread_mutex_t lock;
+  recording *latest; /* guarded by the lock; NULL: none yet */
 };
 
 typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_STOP } item_kind;
@@ -25,8 +31,7 @@ typedef struct item {
   struct item *next;
   item_kind kind;
   gpufi_host_work work;
-  gpufi_event *event;
-  uint64_t event_count;
+  recording *recording;
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES];
 } item;
 
@@ -53,33 +58,47 @@ static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
 static _Thread_local bool in_kernel;
 
-static void event_release(gpufi_event *event) {
-  pthread_mutex_lock(&event->lock);
-  const int32_t left = --event->reference_count;
-  pthread_mutex_unlock(&event->lock);
+static void recording_release(recording *r) {
+  pthread_mutex_lock(&r->lock);
+  const int32_t left = --r->reference_count;
+  pthread_mutex_unlock(&r->lock);
   if (left == 0) {
-    pthread_mutex_destroy(&event->lock);
-    pthread_cond_destroy(&event->changed);
-    free(event);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r);
   }
 }
 
-static void event_complete(gpufi_event *event, uint64_t count, const gpuf_error *error) {
-  pthread_mutex_lock(&event->lock);
-  if (count > event->done_count) {
-    event->done_count = count;
-    event->error = *error;
-  }
-  pthread_cond_broadcast(&event->changed);
-  pthread_mutex_unlock(&event->lock);
+static void recording_complete(recording *r, const gpuf_error *error) {
+  pthread_mutex_lock(&r->lock);
+  r->is_done = true;
+  r->error = *error;
+  pthread_cond_broadcast(&r->changed);
+  pthread_mutex_unlock(&r->lock);
 }
 
-static void event_await(gpufi_event *event, uint64_t count) {
+/* Returns the error of the work before it. */
+static gpuf_error recording_await(recording *r) {
+  pthread_mutex_lock(&r->lock);
+  while (!r->is_done) {
+    pthread_cond_wait(&r->changed, &r->lock);
+  }
+  const gpuf_error error = r->error;
+  pthread_mutex_unlock(&r->lock);
+  return error;
+}
+
+/* The latest recording, which is to be released; NULL if there is none. */
+static recording *latest_recording(gpufi_event *event) {
   pthread_mutex_lock(&event->lock);
-  while (event->done_count < count) {
-    pthread_cond_wait(&event->changed, &event->lock);
+  recording *const r = event->latest;
+  if (r) {
+    pthread_mutex_lock(&r->lock);
+    r->reference_count++;
+    pthread_mutex_unlock(&r->lock);
   }
   pthread_mutex_unlock(&event->lock);
+  return r;
 }
 
 static item *stream_take(stream *s) {
@@ -127,11 +146,11 @@ static void *stream_main(void *arg) {
       run_work(s, it);
     } else if (kind == ITEM_RECORD) {
       const gpuf_error error = stream_error(s);
-      event_complete(it->event, it->event_count, &error);
-      event_release(it->event);
+      recording_complete(it->recording, &error);
+      recording_release(it->recording);
     } else if (kind == ITEM_WAIT) {
-      event_await(it->event, it->event_count);
-      event_release(it->event);
+      recording_await(it->recording);
+      recording_release(it->recording);
     }
     if (kind == ITEM_STOP) {
       return NULL;
@@ -318,66 +337,88 @@ gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **out, gpuf_erro
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an event");
   }
   pthread_mutex_init(&event->lock, NULL);
-  pthread_cond_init(&event->changed, NULL);
-  event->reference_count = 1;
   *out = event;
   return GPUF_OK;
 }
 
 void gpufi_host_event_destroy(int32_t device, gpufi_event *event) {
-  event_release(event);
-}
-
-static void event_refer(gpufi_event *event, item *it, bool record) {
-  pthread_mutex_lock(&event->lock);
-  event->recorded_count += record;
-  event->reference_count++;
-  it->event = event;
-  it->event_count = event->recorded_count;
-  pthread_mutex_unlock(&event->lock);
-}
-
-static gpuf_status enqueue_event(int32_t device, gpufi_event *event, gpuf_stream handle,
-                                 item_kind kind, gpuf_error *err) {
-  stream *s;
-  item *it;
-  gpuf_status status = stream_find(device, handle, &s, err);
-  if (status == GPUF_OK) {
-    status = item_create(kind, &it, err);
+  if (event->latest) {
+    recording_release(event->latest);
   }
-  if (status == GPUF_OK) {
-    event_refer(event, it, kind == ITEM_RECORD);
-    stream_push(s, it);
-  }
-  return status;
+  pthread_mutex_destroy(&event->lock);
+  free(event);
 }
 
 gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_stream handle,
                                     gpuf_error *err) {
-  return enqueue_event(device, event, handle, ITEM_RECORD, err);
+  stream *s;
+  item *it;
+  gpuf_status status = stream_find(device, handle, &s, err);
+  if (status == GPUF_OK) {
+    status = item_create(ITEM_RECORD, &it, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  recording *const r = calloc(1, sizeof(*r));
+  if (!r) {
+    free(it);
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory to record an event");
+  }
+  pthread_mutex_init(&r->lock, NULL);
+  pthread_cond_init(&r->changed, NULL);
+  r->reference_count = 2; /* the event's, and the item's */
+  it->recording = r;
+  pthread_mutex_lock(&event->lock);
+  recording *const before = event->latest;
+  event->latest = r;
+  pthread_mutex_unlock(&event->lock);
+  if (before) {
+    recording_release(before);
+  }
+  stream_push(s, it);
+  return GPUF_OK;
 }
 
 gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpufi_event *event,
                                          gpuf_error *err) {
-  return enqueue_event(device, event, handle, ITEM_WAIT, err);
+  stream *s;
+  item *it;
+  gpuf_status status = stream_find(device, handle, &s, err);
+  recording *const r = status == GPUF_OK ? latest_recording(event) : NULL;
+  if (!r) {
+    return status;
+  }
+  status = item_create(ITEM_WAIT, &it, err);
+  if (status == GPUF_OK) {
+    it->recording = r;
+    stream_push(s, it);
+  } else {
+    recording_release(r);
+  }
+  return status;
 }
 
 gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done,
                                    gpuf_error *err) {
-  pthread_mutex_lock(&event->lock);
-  *done = event->done_count >= event->recorded_count;
-  pthread_mutex_unlock(&event->lock);
+  recording *const r = latest_recording(event);
+  *done = true;
+  if (r) {
+    pthread_mutex_lock(&r->lock);
+    *done = r->is_done;
+    pthread_mutex_unlock(&r->lock);
+    recording_release(r);
+  }
   return GPUF_OK;
 }
 
 gpuf_status gpufi_host_event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
-  pthread_mutex_lock(&event->lock);
-  const uint64_t count = event->recorded_count;
-  while (event->done_count < count) {
-    pthread_cond_wait(&event->changed, &event->lock);
+  recording *const r = latest_recording(event);
+  if (!r) {
+    return GPUF_OK;
   }
-  const gpuf_error error = event->error;
-  pthread_mutex_unlock(&event->lock);
+  const gpuf_error error = recording_await(r);
+  recording_release(r);
   if (error.status != GPUF_OK) {
     return gpufi_fail(err, error.status, error.native_code, "%s", error.message);
   }

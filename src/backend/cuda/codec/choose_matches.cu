@@ -146,6 +146,11 @@ __device__ uint32_t best_trial(const encode_job &job, const encode_state &state,
   return least < state.bits - state.bits / 32 ? best : kMatchTrials;
 }
 
+/* What the estimate is of noise: W8 has 3 bits for a group's code, and some groups are narrower. */
+__device__ uint64_t noise_bits(const chunk_grid &grid) {
+  return 8 * grid.raw_nbytes + 2 * static_cast<uint64_t>(group_count(grid));
+}
+
 /* One thread, when all trials of the chunk are done. */
 __device__ void decide(const encode_job &job, encode_state *state, uint32_t tries) {
   const uint32_t best = best_trial(job, *state, tries);
@@ -160,7 +165,7 @@ __device__ void decide(const encode_job &job, encode_state *state, uint32_t trie
     state->parameters_nbytes = 0;
     atomicAdd(job.counts[kMatches], 1u);
   } else if (state->is_left == 0 && job.grid.axis_count != 0 &&
-             state->bits >= 8 * job.grid.raw_nbytes) { /* one element is always constant */
+             state->bits >= noise_bits(job.grid)) { /* one element is always constant */
     state->is_based = state->is_ranked = false;
     state->seems_raw = true;
     state->slot = atomicAdd(job.counts[kRawCopies], 1u);

@@ -64,7 +64,7 @@ struct alignas(32) encode_state {
    * `base_subset`, less `base_offset`. */
   bool is_based;
   uint8_t base_subset;
-  bool seems_raw;   /* by the sample, nothing takes less than the raw bytes */
+  bool seems_raw;   /* by the sample, it is noise */
   uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
                        do not write */
   uint32_t has_corrections;

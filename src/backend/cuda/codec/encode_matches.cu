@@ -177,6 +177,9 @@ __global__ void __launch_bounds__(kSumThreads)
       state->start = end + before + 1;
       state->is_raw =
           state->varies && payload_nbytes(job, chunk) >= gpufi_round_up_16(job.grid.raw_nbytes);
+      if (state->is_raw) {
+        atomicAdd(job.unshrunk_count, 1u);
+      }
       job.places[chunk] = {end + before, nbytes};
     }
     end += all;
