@@ -39,6 +39,8 @@ typedef enum pattern {
   PERIODIC,  /* noise, over and over */
   WORDS,     /* in any order, of some table */
   IDLE_BITS, /* between others that are noise */
+  TAGGED,    /* records of noise that begin alike, so that matches are tried and may not pay */
+  PADDED,    /* noise with some equal values, which W8 makes hardly smaller */
   PATTERN_COUNT,
 } pattern;
 
@@ -146,6 +148,10 @@ static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shap
   }
   case IDLE_BITS:
     return (noise & 3) | (noise >> 32 & 3) << (8 * value_nbytes - 4);
+  case TAGGED:
+    return element % 40 < 4 ? 0x54 + element % 40 : noise;
+  case PADDED:
+    return element / 50 % 25 == 3 ? 7 : noise;
   case DECIMALS:
   case STEPS:
   case NARROW:
