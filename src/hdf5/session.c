@@ -204,9 +204,10 @@ void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
 static gpuf_status fail(const quote *quoted, const char *format, va_list args, gpuf_error *err) {
   char what[GPUF_ERROR_MESSAGE_NBYTES / 2];
   vsnprintf(what, sizeof(what), format, args);
-  return gpufi_fail(err, quoted->lacks_memory ? GPUF_ERR_NO_MEMORY : GPUF_ERR_HDF5,
-                    quoted->system_error, "%s; HDF5 says: %s", what,
-                    quoted->count ? quoted->text : "nothing");
+  /* Without memory HDF5 may be unable to say anything. */
+  const bool lacks_memory = quoted->lacks_memory || quoted->count == 0;
+  return gpufi_fail(err, lacks_memory ? GPUF_ERR_NO_MEMORY : GPUF_ERR_HDF5, quoted->system_error,
+                    "%s; HDF5 says: %s", what, quoted->count ? quoted->text : "nothing");
 }
 
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {

@@ -1,7 +1,9 @@
 /* HDF5 without memory: in processes whose n-th allocation fails, HDF5's too, while a dataset is
- * created, what is reported as written is in the file once that is closed. Loaded with
- * failing_calls.c. */
+ * created, what is reported as written is in the file once that is closed; and a restart does not
+ * take the newest checkpoint for damaged. Loaded with failing_calls.c. */
 #include "hdf5_files.h"
+
+#include "gpufetch/checkpoint.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -112,6 +114,70 @@ static void what_is_reported_as_written_is_in_the_closed_file(void) {
   CHECK(unlink(file_path) == 0);
 }
 
+/* --- Restarts ------------------------------------------------------------------ */
+
+/* What a child tells of its restart, if HDF5 does not end it. */
+enum { NEWEST, OTHER, REFUSED, NOT_FAILED };
+
+static void write_two_checkpoints(void) {
+  const gpuf_tensor src = tensor_of(values);
+  gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
+  gpuf_checkpoint *c = NULL;
+  options.directory = ".";
+  options.prefix = file_path;
+  options.keep_count = 2;
+  CHECK_OK(gpuf_checkpoint_open(&options, &c, NULL, &err));
+  for (int64_t step = 1; step <= 2; step++) {
+    CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+    CHECK_OK(gpuf_checkpoint_add(c, "u", &src, NULL, &err));
+    CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+    CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+  }
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+}
+
+static int restart_in_child(long failing_call) {
+  int outcome;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    gpuf_restart *r = NULL;
+    gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+    alarm(SECONDS_MAX);
+    fail_from(ALLOCATION, failing_call, 1, ENOMEM, "");
+    const gpuf_status status = gpuf_restart_open(".", file_path, -1, &r, &report, &err);
+    const bool has_failed = end_failing() != 0;
+    const bool is_newest = status == GPUF_OK && report.step == 2 && report.skipped_count == 0;
+    if (!is_newest && (status == GPUF_OK || status == GPUF_ERR_CORRUPT)) {
+      printf("# at allocation %ld: %s\n", failing_call, report.message);
+      fflush(stdout);
+    }
+    _exit(is_newest ? (has_failed ? NEWEST : NOT_FAILED)
+                    : (status == GPUF_OK || status == GPUF_ERR_CORRUPT ? OTHER : REFUSED));
+  }
+  CHECK(child > 0 && waitpid(child, &outcome, 0) == child);
+  CHECK(!WIFSIGNALED(outcome) || WTERMSIG(outcome) != SIGALRM);
+  return WIFEXITED(outcome) ? WEXITSTATUS(outcome) : -1;
+}
+
+static void a_restart_takes_no_whole_checkpoint_for_damaged(void) {
+  char path[sizeof(file_path) + 32];
+  int said = NEWEST, refused_count = 0;
+  write_two_checkpoints();
+  for (long n = 1; said != NOT_FAILED; n++) {
+    said = restart_in_child(n);
+    CHECK(said != OTHER && n < 5000);
+    refused_count += said == REFUSED;
+  }
+  CHECK(refused_count > 0);
+  for (int step = 1; step <= 2; step++) {
+    snprintf(path, sizeof(path), "%s-%012d.h5", file_path, step);
+    CHECK(unlink(path) == 0);
+  }
+  snprintf(path, sizeof(path), ".%s.lock", file_path);
+  unlink(path);
+}
+
 int main(void) {
   *(void **)&fail_from = dlsym(RTLD_DEFAULT, "failing_calls_set");
   *(void **)&end_failing = dlsym(RTLD_DEFAULT, "failing_calls_end");
@@ -120,6 +186,7 @@ int main(void) {
   for (int i = 0; i < ROWS * COLUMNS; i++) {
     values[i] = (float)(i * i);
   }
+  TEST(a_restart_takes_no_whole_checkpoint_for_damaged);
   TEST(what_is_reported_as_written_is_in_the_closed_file);
   return test_finish();
 }
