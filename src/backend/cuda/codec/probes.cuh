@@ -24,7 +24,7 @@ struct probes_shared {
   uint64_t bits[kProbes];
   double values[kProbes]; /* of 32 and 64 bits; else 0 */
   double unsorted[kProbes], sorted[kProbes], gaps[kProbes];
-  uint32_t before[kProbedValues / kWarp]; /* probes of each warp, then of all warps before it */
+  uint32_t of_warps[kProbedValues / kWarp]; /* probes of each warp */
   uint32_t count, looked_at, gap_count;
   uint32_t common_hits, odd_hits; /* of the probes, and of the values that were none */
   uint64_t common, odd;
@@ -140,13 +140,13 @@ template <typename T> __device__ inline bool take_distinct(probes_shared *shared
   const bool is = shared->there[threadIdx.x] != 0 && is_probe<T>(bits);
   const uint32_t are = __ballot_sync(kAllLanes, is);
   if (lane == 0) {
-    shared->before[warp] = static_cast<uint32_t>(__popc(are));
+    shared->of_warps[warp] = static_cast<uint32_t>(__popc(are));
   }
   __syncthreads();
   uint32_t rank = static_cast<uint32_t>(__popc(are & ((1u << lane) - 1))), all = 0;
   for (uint32_t w = 0; w < kProbedValues / kWarp; w++) {
-    rank += w < warp ? shared->before[w] : 0;
-    all += shared->before[w];
+    rank += w < warp ? shared->of_warps[w] : 0;
+    all += shared->of_warps[w];
   }
   const uint32_t count = all < kProbes ? all : kProbes;
   if (is && rank < kProbes) {
