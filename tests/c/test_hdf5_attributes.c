@@ -279,6 +279,8 @@ static void the_callers_lock_is_held_and_released(void) {
 }
 
 static herr_t refuse_write(hid_t attribute, hid_t type, const void *value) {
+  H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_ATTR, H5E_WRITEERROR,
+           "refused");
   return -1;
 }
 

@@ -196,14 +196,15 @@ gpuf_status gpufi_h5_driver_fapl(const gpufi_h5_driver *driver, hid_t fapl,
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*created));
   }
   if (driver->api->Pset_driver(fapl, driver->id, created) < 0) {
-    const bool is_list = driver->api->Iget_type(fapl) == H5I_GENPROP_LST;
+    const bool is_list = driver->api->Pget_driver(fapl) >= 0; /* then it is one of file access */
     driver->api->Eclear2(H5E_DEFAULT);
     gpufi_h5_driver_release(created);
-    return gpufi_fail(
-        err, is_list ? GPUF_ERR_NO_MEMORY : GPUF_ERR_HDF5, 0,
-        is_list ? "HDF5 has no memory for the driver of a file, identifier %lld"
-                : "H5Pset_driver refuses identifier %lld, which should be a file access list",
-        (long long)fapl);
+    if (is_list) {
+      return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "HDF5 has no memory for the driver of a file");
+    }
+    return gpufi_fail(err, GPUF_ERR_HDF5, 0,
+                      "H5Pset_driver refuses identifier %lld, which should be a file access list",
+                      (long long)fapl);
   }
   *file = created;
   return GPUF_OK;
