@@ -22,15 +22,21 @@ struct alignas(16) bytes16 {
   uint64_t low, high;
 };
 
-/* Every kernel is launched here, which tests/cuda_emulation can compile as C++. */
-template <typename... P, typename... A>
-cudaError_t launch_kernel(void (*kernel)(P...), dim3 thread_blocks, dim3 threads,
-                          size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
+inline cudaLaunchConfig_t launch_config(dim3 thread_blocks, dim3 threads, size_t shared_nbytes,
+                                        cudaStream_t stream) {
   cudaLaunchConfig_t config = {};
   config.gridDim = thread_blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_nbytes;
   config.stream = stream;
+  return config;
+}
+
+/* Every kernel is launched here, which tests/cuda_emulation can compile as C++. */
+template <typename... P, typename... A>
+cudaError_t launch_kernel(void (*kernel)(P...), dim3 thread_blocks, dim3 threads,
+                          size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
+  const cudaLaunchConfig_t config = launch_config(thread_blocks, threads, shared_nbytes, stream);
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
@@ -55,11 +61,7 @@ cudaError_t launch_early(void (*kernel)(P...), dim3 thread_blocks, dim3 threads,
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = thread_blocks;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = shared_nbytes;
-  config.stream = stream;
+  cudaLaunchConfig_t config = launch_config(thread_blocks, threads, shared_nbytes, stream);
   config.attrs = &early;
   config.numAttrs = can_begin_early(reinterpret_cast<const void *>(kernel)) ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
