@@ -65,7 +65,7 @@ class Dataset:
         return all(h5z.filter_avail(number) for number, *_ in self.filters)
 
     def missing_filter(self) -> str | None:
-        """What to say of a filter that neither HDF5 nor gpufetch has."""
+        """The words for a filter that neither HDF5 nor gpufetch has; None if there is none."""
         for number, _, _, label in self.filters:
             is_ours = number == BITSHUFFLE_ID and self.memory == "numbers"
             if not is_ours and not h5z.filter_avail(number):

@@ -228,17 +228,18 @@ class Verification:
             return
         yield from self._attributes(dataset.id, name)
         self._nbytes += dataset.nbytes
-        missing = dataset.missing_filter()
-        if missing is not None:
-            yield _Fault(f"dataset {name!r} {missing}", is_refusal=True)
-            return
         if dataset.size and not _has_checksums(dataset):
             self._unchecked.append(name)
         bar = ProgressBar(dataset.nbytes, is_wanted=progress)
         try:
             with checked_sources(dataset.id, None, allow_gaps=False):
+                missing = dataset.missing_filter()  # which chunks may have been stored without
                 for box in dataset.boxes():
-                    yield from self._box(dataset, name, box)
+                    for fault in self._box(dataset, name, box):
+                        if missing is not None:
+                            yield _Fault(f"dataset {name!r} {missing}", is_refusal=True)
+                            return
+                        yield fault
                     bar.advance(int(np.prod(box[1])) * dataset.itemsize)
         except ERRORS as error:
             yield _fault(error, f"dataset {name!r}: ")
