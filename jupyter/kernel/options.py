@@ -47,8 +47,15 @@ class Place:
 
     @classmethod
     def parse(cls, option: str, text: str) -> Place:
-        """Take FILE:/PATH apart, at its last colon; UsageError if it is none."""
-        file, _, path = text.rpartition(":")
+        """Take FILE:/PATH apart, at its last colon before a slash; UsageError if it is none.
+
+        Names of datasets may have colons; FILE:PATH is taken apart at its last one.
+        """
+        file, slash, path = text.rpartition(":/")
+        if slash:
+            path = f"/{path}"
+        else:
+            file, _, path = text.rpartition(":")
         if not file or not path.strip("/"):
             raise UsageError(
                 f"%gpufetch {option} takes FILE:/PATH, as run.h5:/fields/u, and not {text!r}"

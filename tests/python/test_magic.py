@@ -315,6 +315,9 @@ def test_a_tensor_goes_to_a_file_and_comes_back(
     assert "tree of 1 dataset," in capsys.readouterr().out
     run(shell, f"z = %gpufetch --from '{file}:tree'")
     assert np.array_equal(gf.fetch(shell.user_ns["z"]["n"][1]), x[1])
+    run(shell, f"%gpufetch --to '{file}:/fields/wind:u' x")
+    with h5py.File(file, "r") as opened:
+        assert "wind:u" in opened["fields"]
 
 
 def test_a_write_shows_what_is_in_the_file_already(

@@ -179,8 +179,8 @@ def test_another_text_than_was_saved_is_refused(tmp_path: Path, damaged: str) ->
     gf.hdf5.save(path, {"a": np.arange(3), "b": 12})
     with h5py.File(path, "a") as file:
         text = file.attrs["gpufetch_state"]
-        assert file.attrs["gpufetch_state_crc32"] == zlib.crc32(text.encode())
-        file.attrs[damaged] = text.replace("12", "13") if damaged == "gpufetch_state" else 0
+        assert file.attrs["gpufetch_state_crc32"] == zlib.crc32(text)
+        file.attrs[damaged] = text.replace(b"12", b"13") if damaged == "gpufetch_state" else 0
     with pytest.raises(ValueError, match=r"state\.h5.*attribute 'gpufetch_state' is damaged"):
         gf.hdf5.load(path)
     with h5py.File(path, "a") as file:  # as files of versions before
@@ -195,6 +195,22 @@ def test_a_file_of_its_own_has_checksums_of_its_metadata(tmp_path: Path) -> None
         assert file.id.get_create_plist().get_version()[0] == 3  # the superblock of HDF5 1.10
         for item in (file, file["a"], file["a/x"]):
             assert h5o.get_info(item.id).hdr.version == 2
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110"])
+@pytest.mark.parametrize("count", [1, 3000])
+def test_the_text_is_of_fixed_length_where_the_format_allows_that(
+    tmp_path: Path, libver: str, count: int
+) -> None:
+    tree = {f"ü{number}": "x" * 40 for number in range(count)}  # or 150 KiB
+    with h5py.File(tmp_path / "state.h5", "w", libver=(libver, "v110")) as file:
+        gf.hdf5.save(file.create_group("group"), tree)
+        kind = file["group"].attrs.get_id("gpufetch_state").get_type()
+        assert kind.is_variable_str() == (libver == "earliest")
+    with h5py.File(tmp_path / "state.h5") as file:
+        assert gf.hdf5.load(file["group"]) == tree
+    whole = (tmp_path / "state.h5").read_bytes()
+    assert (b"GCOL" in whole) == (libver == "earliest")  # a global heap
 
 
 def replace(path: Path, make: Callable[[h5py.File], object]) -> None:

@@ -374,12 +374,13 @@ def loaded(path: Path) -> str | None:
 def flipped(path: Path, step: int) -> Iterator[int]:
     """Change a bit of every `step`th byte of a file in turn.
 
-    The heap of texts is left out, in which HDF5 2.0 goes on for ever at a wrong length.
+    The heap of texts of variable length is left out, in which HDF5 2.0 goes on for ever at a wrong
+    length. Files of save in the newer format have none.
     """
     whole = path.read_bytes()
-    heap = whole.index(b"GCOL")
-    places = set(range(0, len(whole), step)) - set(range(heap, heap + 4096))
-    for at in sorted(places):
+    heap = whole.find(b"GCOL")
+    left_out = range(heap, heap + 4096) if heap >= 0 else ()
+    for at in sorted(set(range(0, len(whole), step)).difference(left_out)):
         changed = bytearray(whole)
         changed[at] ^= 1 << at % 7
         path.write_bytes(changed)

@@ -23,6 +23,7 @@ from gpufetch.hdf5._names import remove, remove_attributes
 from gpufetch.hdf5._nested import is_stored_tree, read_tree
 from gpufetch.hdf5._new_file import new_file
 from gpufetch.hdf5._read import read_dataset
+from gpufetch.hdf5._stored import is_header_checked
 from gpufetch.hdf5._unchanged import check_unchanged, inspected
 from gpufetch.hdf5._watch import Watch
 from gpufetch.hdf5._write import Codec, codec_number
@@ -127,12 +128,25 @@ def _write(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
             _core.h5_write(phil, group.id.id, name, x, codec=codec)
         node["dtype"], node["shape"], _ = inspected(h5d.open(group.id, name.encode()))
     text = flat.text()
-    group.attrs[TREE] = text
+    _write_text(group, text)
     group.attrs[SUM] = _sum(text)
 
 
+def _write_text(group: h5py.Group, text: str) -> None:
+    """Write the text that nests the tensors: of fixed length in a group of HDF5's newer formats.
+
+    There it may be of any length. Text of variable length lies in a global heap, which has no
+    checksum, and in whose damage HDF5 2.0 may look for the text for ever.
+    """
+    encoded = np.bytes_(text.encode(errors="surrogateescape"))
+    if is_header_checked(group.id):
+        group.attrs.create(TREE, encoded, dtype=h5py.string_dtype(length=len(encoded)))
+    else:
+        group.attrs[TREE] = text
+
+
 def _sum(text: str) -> np.uint32:
-    """CRC-32 of a text, of damaged ones too, as h5py decodes them."""
+    """CRC-32 of a text, of damaged ones too, as text_of_tree decodes them."""
     return np.uint32(zlib.crc32(text.encode(errors="surrogateescape")))
 
 
@@ -141,13 +155,16 @@ def text_of_tree(group: h5py.Group) -> tuple[str | None, bool]:
 
     ValueError where it is not the one that :func:`save` wrote, OSError if HDF5 cannot read it.
     """
-    text, stored = attribute(group, TREE), attribute(group, SUM)
-    if stored is not None and (text is None or not np.array_equal(stored, _sum(str(text)))):
+    found, stored = attribute(group, TREE), attribute(group, SUM)
+    if isinstance(found, bytes):  # as h5py gives a text of fixed length
+        found = found.decode(errors="surrogateescape")
+    text = None if found is None else str(found)
+    if stored is not None and (text is None or not np.array_equal(stored, _sum(text))):
         what = "missing" if text is None else "not the text that was written"
         raise ValueError(
             f"{group!r}: attribute {TREE!r} is damaged: by {SUM!r}, its CRC-32, it is {what}"
         )
-    return None if text is None else str(text), stored is not None
+    return text, stored is not None
 
 
 @shortened

@@ -1,4 +1,4 @@
-"""The chunks of a dataset that its file has, as HDF5 lists them."""
+"""How a file has an object: the chunks of a dataset as HDF5 lists them, and the format."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from h5py import h5d
+from h5py import h5d, h5o
 
-__all__ = ["edge_may_be_plain", "stored_chunks"]
+__all__ = ["edge_may_be_plain", "is_header_checked", "stored_chunks"]
 
 
 def stored_chunks(dataset: h5d.DatasetID) -> Iterator[Any]:
@@ -34,3 +34,11 @@ def edge_may_be_plain(dataset: h5d.DatasetID) -> Callable[[Any], bool]:
         return info.size == nbytes and any(start + length > end for start, length, end in ends)
 
     return may_be_plain
+
+
+def is_header_checked(identifier: Any) -> bool:
+    """Whether an open object's header has a checksum, as in HDF5's newer formats.
+
+    It holds a compact dataset's elements, and attributes.
+    """
+    return bool(h5o.get_info(identifier).hdr.version >= 2)

@@ -23,12 +23,11 @@ from gpufetch._text import format_nbytes
 from gpufetch.hdf5._asking import io_errno
 from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._dataset import Dataset
-from gpufetch.hdf5._stored import edge_may_be_plain, stored_chunks
+from gpufetch.hdf5._stored import edge_may_be_plain, is_header_checked, stored_chunks
 from gpufetch.hdf5._tree import Tree
 from gpufetch.hdf5._verify_trees import (
     ERRORS,
     has_checksums,
-    is_header_checked,
     read_attributes,
     tree_errors,
 )

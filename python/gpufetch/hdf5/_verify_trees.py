@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
-from h5py import h5o
 
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._flat import Stored, restore
 from gpufetch.hdf5._nested import is_stored_tree, read_tree
 from gpufetch.hdf5._save import dataset_of_tree, text_of_tree
+from gpufetch.hdf5._stored import is_header_checked
 from gpufetch.hdf5._tree import Tree
 
-__all__ = ["ERRORS", "has_checksums", "is_header_checked", "read_attributes", "tree_errors"]
+__all__ = ["ERRORS", "has_checksums", "read_attributes", "tree_errors"]
 
 ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """What reading something that is damaged raises, and what the system refuses."""
@@ -36,11 +36,6 @@ def _has_checked_header(tree: Tree, path: bytes) -> bool:
         return is_header_checked(tree.open(path))
     except ERRORS:  # reading says what is damaged
         return True
-
-
-def is_header_checked(identifier: Any) -> bool:
-    """Whether an open object's header has a checksum; it holds a compact dataset's elements."""
-    return bool(h5o.get_info(identifier).hdr.version >= 2)
 
 
 def read_attributes(identifier: Any) -> None:
