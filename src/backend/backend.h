@@ -38,6 +38,9 @@ typedef struct gpufi_ipc_allocation {
 
 typedef struct gpufi_backend {
   gpuf_device_kind kind;
+  /* Whether all later calls fail once asynchronous work has failed. If not, stream_synchronize
+   * gives a stream's failure to whoever calls it first, and clears it. */
+  bool fails_for_good;
 
   /* Number of devices (> 0), or GPUF_ERR_NO_DEVICE and why. Cheap after the first call. */
   gpuf_status (*device_count)(int32_t *count, gpuf_error *err);
@@ -74,8 +77,9 @@ typedef struct gpufi_backend {
   /* An event that was never recorded is done. */
   gpuf_status (*event_wait)(int32_t device, gpufi_event *event, gpuf_error *err);
   gpuf_status (*event_query)(int32_t device, gpufi_event *event, bool *done, gpuf_error *err);
+  /* If `inherits`, work before the event that fails has failed for the stream, too. */
   gpuf_status (*stream_wait_event)(int32_t device, gpuf_stream stream, gpufi_event *event,
-                                   gpuf_error *err);
+                                   bool inherits, gpuf_error *err);
 
   /* Asynchronous from here on. The host side of a copy is pinned. */
   gpuf_status (*copy)(int32_t device, void *dst, const void *src, size_t nbytes,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "core/pool.h"
+#include "core/runtime.h"
 
 static pthread_mutex_t channels_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static gpufi_channel *unused_channels;
@@ -137,19 +138,19 @@ gpuf_status gpufi_channel_need_workspace(gpufi_channel *channel, size_t nbytes, 
 }
 
 gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
-                                gpuf_error *err) {
+                                bool inherits, gpuf_error *err) {
   if (producer == GPUF_STREAM_NONE || producer == consumer) {
     return GPUF_OK;
   }
   const int32_t device = channel->device.index;
   const gpuf_status status = channel->backend->event_record(device, channel->joined, producer, err);
   return status == GPUF_OK
-             ? channel->backend->stream_wait_event(device, consumer, channel->joined, err)
+             ? channel->backend->stream_wait_event(device, consumer, channel->joined, inherits, err)
              : status;
 }
 
 gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err) {
-  return gpufi_channel_order(channel, producer, channel->stream, err);
+  return gpufi_channel_order(channel, producer, channel->stream, true, err);
 }
 
 gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
@@ -172,6 +173,19 @@ gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device 
   *stream = channel->stream;
   *keeper = channel;
   return GPUF_OK;
+}
+
+gpuf_status gpufi_channel_name_stream_of(gpuf_tensor *tensor, gpufi_channel **keeper,
+                                         gpuf_error *err) {
+  const gpufi_backend *backend;
+  *keeper = NULL;
+  if (tensor->device.kind == GPUF_DEVICE_CPU) {
+    return GPUF_OK;
+  }
+  const gpuf_status status = gpufi_backend_for(tensor->device, &backend, err);
+  return status == GPUF_OK
+             ? gpufi_channel_name_stream(backend, tensor->device, &tensor->stream, keeper, err)
+             : status;
 }
 
 void gpufi_channels_trim(void) {
@@ -197,8 +211,12 @@ void gpufi_channel_release(gpufi_channel *channel, bool failed) {
     return;
   }
   gpufi_channel_give_scratch(channel);
+  /* A failure that the stream has inherited, and that nobody looked at, is not the next one's. */
+  if (failed || !channel->backend->fails_for_good) {
+    failed |= channel->backend->stream_synchronize(channel->device.index, channel->stream, NULL) !=
+              GPUF_OK;
+  }
   if (failed) {
-    channel->backend->stream_synchronize(channel->device.index, channel->stream, NULL);
     channel_destroy(channel);
     return;
   }

@@ -54,17 +54,21 @@ gpuf_status gpufi_channel_need_workspace(gpufi_channel *channel, size_t nbytes, 
 /* Free the workspaces of channels that nobody uses. */
 void gpufi_channels_trim(void);
 
-/* Make later work on the channel's stream wait for what is on `producer` now. */
+/* Make later work on the channel's stream wait for what is on `producer` now, and fail if that
+ * fails. */
 gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err);
-/* The same for any stream `consumer` of the channel's device. */
+/* The same for any stream `consumer` of the channel's device, which fails only if `inherits`. */
 gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
-                                gpuf_error *err);
+                                bool inherits, gpuf_error *err);
 /* GPUF_STREAM_PER_THREAD names another stream in each thread. If *stream is that, replace it by the
  * stream of a channel, *keeper, which waits for the work that is now on the calling thread's
  * stream, so that other threads can name it. The caller releases *keeper when they are done. Any
  * other stream is left as it is, and *keeper is NULL, as it is after a failure. */
 gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
                                       gpuf_stream *stream, gpufi_channel **keeper, gpuf_error *err);
+/* The same for a tensor's stream; one in host memory has none. */
+gpuf_status gpufi_channel_name_stream_of(gpuf_tensor *tensor, gpufi_channel **keeper,
+                                         gpuf_error *err);
 
 /* End the use of a channel whose stream is idle; it is kept for others. With `failed`, the stream
  * need not be idle: the work on it is waited for, and the channel is destroyed. NULL is allowed. */

@@ -9,7 +9,7 @@
 #include "core/staged.h"
 
 /* A blocking copy up to this size runs on the producer's own stream, which saves ordering a second
- * stream behind it. */
+ * stream behind it; not where another thread may take its failure from there. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
 
 static bool is_cpu(const gpuf_tensor *tensor) {
@@ -123,8 +123,8 @@ static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *
     return status;
   }
   future->channel_count = 1;
-  const bool on_producer = blocking && copy->producer != GPUF_STREAM_NONE &&
-                           copy->route == GPUFI_ROUTE_FLAT &&
+  const bool on_producer = blocking && copy->backend->fails_for_good &&
+                           copy->producer != GPUF_STREAM_NONE && copy->route == GPUFI_ROUTE_FLAT &&
                            copy->nbytes <= SAME_STREAM_NBYTES_MAX;
   if (copy->route == GPUFI_ROUTE_GATHER) {
     status = gpufi_gather_enqueue(copy, future->channels, &future->channel_count, err);

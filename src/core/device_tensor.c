@@ -94,7 +94,7 @@ static gpuf_status wait_for_producers(const gpufi_backend *backend, const gpuf_t
     }
     status = gpufi_channel_acquire(backend, dst->device, &channel, err);
     if (status == GPUF_OK) {
-      status = gpufi_channel_order(channel, producers[i], stream, err);
+      status = gpufi_channel_order(channel, producers[i], stream, true, err);
     }
     gpufi_channel_release(channel, status != GPUF_OK);
   }

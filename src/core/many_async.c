@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "core/copy.h"
 #include "core/many.h"
-#include "core/runtime.h"
 
 typedef struct many_future {
   gpuf_future future; /* the first member, because gpuf_future_destroy frees it */
@@ -56,7 +55,6 @@ static gpufi_channel *keeper_of(const many_future *m, gpuf_device device) {
 
 /* Let another thread be able to name the tensor's stream. */
 static gpuf_status name_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *err) {
-  const gpufi_backend *backend;
   if (tensor->device.kind == GPUF_DEVICE_CPU || tensor->stream != GPUF_STREAM_PER_THREAD) {
     return GPUF_OK;
   }
@@ -71,10 +69,7 @@ static gpuf_status name_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for many copies");
   }
   m->keepers = grown;
-  gpuf_status status = gpufi_backend_for(tensor->device, &backend, err);
-  if (status == GPUF_OK) {
-    status = gpufi_channel_name_stream(backend, tensor->device, &tensor->stream, &keeper, err);
-  }
+  const gpuf_status status = gpufi_channel_name_stream_of(tensor, &keeper, err);
   if (status == GPUF_OK) {
     m->keepers[m->keeper_count++] = keeper;
   }

@@ -130,7 +130,7 @@ gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device,
   if (!scratch) {
     return status;
   }
-  status = backend->stream_wait_event(device.index, stream, scratch->idle, err);
+  status = backend->stream_wait_event(device.index, stream, scratch->idle, false, err);
   if (status != GPUF_OK) {
     gpufi_scratch_give(backend, scratch, GPUF_STREAM_NONE);
     return status;

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "core/channel.h"
-#include "core/runtime.h"
 #include "hdf5/batches.h"
 #include "hdf5/create.h"
 #include "hdf5/hyperslab.h"
@@ -45,14 +44,7 @@ static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dat
                                    gpuf_error *err) {
   gpuf_tensor named = *tensor;
   gpufi_channel *keeper = NULL;
-  const gpufi_backend *backend;
-  gpuf_status status = GPUF_OK;
-  if (named.device.kind != GPUF_DEVICE_CPU) {
-    status = gpufi_backend_for(named.device, &backend, err);
-    if (status == GPUF_OK) {
-      status = gpufi_channel_name_stream(backend, named.device, &named.stream, &keeper, err);
-    }
-  }
+  gpuf_status status = gpufi_channel_name_stream_of(&named, &keeper, err);
   if (status == GPUF_OK) {
     status = transfer_by_threads(session, dataset, box, &named, writes, err);
   }

@@ -203,8 +203,8 @@ WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_event_query,
      (int32_t device, gpufi_event *event, bool *done, gpuf_error *err), (device, event, done, err),
      DEVICE_FAILURE)
 WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_stream_wait_event,
-     (int32_t device, gpuf_stream stream, gpufi_event *event, gpuf_error *err),
-     (device, stream, event, err), DEVICE_FAILURE)
+     (int32_t device, gpuf_stream stream, gpufi_event *event, bool inherits, gpuf_error *err),
+     (device, stream, event, inherits, err), DEVICE_FAILURE)
 WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_enqueue,
      (int32_t device, gpuf_stream stream, gpufi_host_work work, const void *args,
       size_t args_nbytes, gpuf_error *err),

@@ -138,6 +138,54 @@ static void a_copy_within_the_device_does_not_wait(void) {
   remove_folder();
 }
 
+/* Give the stream a copy from memory that was freed. */
+static void enqueue_failure(gpuf_stream stream) {
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1);
+  gpuf_tensor to = create_on_device(&u), from = create_on_device(&u), freed = from;
+  destroy(&from);
+  CHECK_OK(gpuf_tensor_copy(&to, &freed, stream, &err));
+  DESTROY(&u, &to);
+}
+
+/* The state is not what the program thinks: the checkpoint fails, and the one before stays. */
+static void a_commit_behind_failed_work_fails(void) {
+  gpuf_stream stream;
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  CHECK_OK(gpuf_copy(&d_u, &u, NULL, &err));
+  CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
+  for (int i = 0; i < 2 * MODE_COUNT; i++) {
+    const bool is_own = i % 2; /* the tensor's own stream, and not commit's */
+    make_folder();
+    const gpuf_checkpoint_options options = device_options(modes[i / 2], gpuf_tensor_nbytes(&u));
+    gpuf_checkpoint *const c = open_with(&options);
+    for (int64_t step = 1; step <= 3; step++) {
+      gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+      if (step == 2) {
+        enqueue_failure(stream);
+      }
+      d_u.stream = is_own ? stream : GPUF_STREAM_NONE;
+      CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+      CHECK_OK(gpuf_checkpoint_add(c, "u", &d_u, NULL, &err));
+      gpuf_status status = gpuf_checkpoint_commit(c, is_own ? GPUF_STREAM_NONE : stream, &err);
+      if (status == GPUF_OK) {
+        status = gpuf_checkpoint_wait(c, -1, &report, &err);
+        status = status == GPUF_OK ? report.status : status;
+      }
+      CHECK(status == (step == 2 ? GPUF_ERR_DEVICE : GPUF_OK));
+      CHECK(gpuf_stream_synchronize(test_device, stream, &err) ==
+            (step == 2 ? GPUF_ERR_DEVICE : GPUF_OK));
+      gpuf_restart *const r = open_restart("run", step == 2 ? 1 : step);
+      check_restarted(r, "u", &u);
+      gpuf_restart_close(r);
+    }
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    remove_folder();
+  }
+  CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
+  d_u.stream = GPUF_STREAM_NONE;
+  DESTROY(&u, &d_u);
+}
+
 /* While one is written, begin waits, or says that it was skipped. */
 static void a_busy_writer_is_waited_for_or_skipped(void) {
   atomic_bool gate = false;
@@ -371,6 +419,7 @@ int main(void) {
   test_device = host_device;
   TEST(later_work_on_the_stream_does_not_show);
   TEST(a_copy_within_the_device_does_not_wait);
+  TEST(a_commit_behind_failed_work_fails);
   TEST(a_busy_writer_is_waited_for_or_skipped);
   TEST(a_small_ring_holds_a_large_state);
   TEST(a_state_larger_than_was_said_is_kept_all_the_same);

@@ -41,6 +41,38 @@ static void any_state_comes_back_from_any_number_of_shards(void) {
   }
 }
 
+static void late_fill_kernel(const void *arg) {
+  const gpuf_tensor *const t = *(const gpuf_tensor *const *)arg;
+  usleep(50000);
+  memset(gpuf_host_pointer(t->data), 0xee, gpuf_tensor_nbytes(t));
+}
+
+/* Several threads read the shards, and each has another stream of that name. */
+static void a_tensor_on_its_threads_stream_is_filled_behind_what_is_pending(void) {
+  state s = huge_state();
+  for (int plain = 0; plain < 2; plain++) {
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.shard_count = 4;
+    options.uncompressed = plain;
+    write_state(&options, &s, 1);
+    gpuf_restart *const r = open_restart("run", 1);
+    gpuf_tensor d_found = create_on_device(&s.tensors[0]);
+    const gpuf_tensor *const filled = &d_found;
+    CHECK_OK(gpuf_host_launch(host_device, GPUF_STREAM_PER_THREAD, late_fill_kernel, &filled,
+                              sizeof(filled), &err));
+    d_found.stream = GPUF_STREAM_PER_THREAD;
+    CHECK_OK(gpuf_restart_read(r, "u", &d_found, NULL, &err));
+    CHECK_OK(gpuf_stream_synchronize(host_device, GPUF_STREAM_PER_THREAD, &err));
+    d_found.stream = GPUF_STREAM_NONE;
+    check_equal(&d_found, &s.tensors[0]);
+    destroy(&d_found);
+    gpuf_restart_close(r);
+    remove_folder();
+  }
+  destroy_state(&s);
+}
+
 static off_t size_of(const char *name) {
   struct stat file;
   CHECK(stat(path_in_folder(name), &file) == 0);
@@ -280,6 +312,7 @@ int main(void) {
   test_device = host_device;
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   TEST(any_state_comes_back_from_any_number_of_shards);
+  TEST(a_tensor_on_its_threads_stream_is_filled_behind_what_is_pending);
   TEST(shards_are_of_one_size);
   TEST(a_state_without_chunks_is_one_file);
   TEST(a_shard_that_is_not_what_it_was_is_refused);

@@ -153,7 +153,7 @@ static void a_missing_stream_wait_shows_poison(void) {
   CHECK_OK(gpuf_stream_synchronize(host_device, f.consumer, &err));
   CHECK(f.pinned[0] == GPUFI_HOST_POISON && f.pinned[4095] == GPUFI_HOST_POISON);
 
-  CHECK_OK(gpufi_backend_host.stream_wait_event(0, f.consumer, written, &err));
+  CHECK_OK(gpufi_backend_host.stream_wait_event(0, f.consumer, written, true, &err));
   CHECK_OK(gpufi_backend_host.copy(0, f.pinned, f.d_ptr, 4096, GPUFI_TO_HOST, f.consumer, &err));
   sem_post(&gate);
   CHECK_OK(gpuf_stream_synchronize(host_device, f.consumer, &err));

@@ -191,8 +191,9 @@ static gpuf_status event_query(int32_t device, gpufi_event *event, bool *done, g
   return cuda_check(code, "cudaEventQuery", err);
 }
 
+/* What fails, fails for all streams. */
 static gpuf_status stream_wait_event(int32_t device, gpuf_stream stream, gpufi_event *event,
-                                     gpuf_error *err) {
+                                     bool inherits, gpuf_error *err) {
   return CUDA_CALL_ON(device, cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
@@ -280,6 +281,7 @@ static gpuf_status decode(int32_t device, const gpufi_chunks *chunks, const void
 
 const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
+    .fails_for_good = true,
     .device_count = device_count,
     .device_info = device_info,
     .device_of = device_of,

@@ -32,6 +32,7 @@ typedef struct item {
   item_kind kind;
   gpufi_host_work work;
   recording *recording;
+  bool inherits; /* of ITEM_WAIT: the failure of the work before the recording */
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES];
 } item;
 
@@ -118,23 +119,35 @@ static item *stream_take(stream *s) {
   return it;
 }
 
-static void run_work(stream *s, const item *it) {
-  gpuf_error error = {0};
-  pthread_mutex_lock(&s->lock);
-  const bool failed = s->error.status != GPUF_OK;
-  pthread_mutex_unlock(&s->lock);
-  if (!failed && it->work(it->args, &error) != GPUF_OK) {
-    pthread_mutex_lock(&s->lock);
-    s->error = error;
-    pthread_mutex_unlock(&s->lock);
-  }
-}
-
 static gpuf_error stream_error(stream *s) {
   pthread_mutex_lock(&s->lock);
   const gpuf_error error = s->error;
   pthread_mutex_unlock(&s->lock);
   return error;
+}
+
+/* The first failure is the stream's. */
+static void fail_stream(stream *s, const gpuf_error *error) {
+  pthread_mutex_lock(&s->lock);
+  if (s->error.status == GPUF_OK) {
+    s->error = *error;
+  }
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void run_work(stream *s, const item *it) {
+  gpuf_error error = {0};
+  if (stream_error(s).status == GPUF_OK && it->work(it->args, &error) != GPUF_OK) {
+    fail_stream(s, &error);
+  }
+}
+
+static void run_wait(stream *s, const item *it) {
+  const gpuf_error error = recording_await(it->recording);
+  if (it->inherits && error.status != GPUF_OK) {
+    fail_stream(s, &error);
+  }
+  recording_release(it->recording);
 }
 
 static void *stream_main(void *arg) {
@@ -149,8 +162,7 @@ static void *stream_main(void *arg) {
       recording_complete(it->recording, &error);
       recording_release(it->recording);
     } else if (kind == ITEM_WAIT) {
-      recording_await(it->recording);
-      recording_release(it->recording);
+      run_wait(s, it);
     }
     if (kind == ITEM_STOP) {
       return NULL;
@@ -381,7 +393,7 @@ gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_str
 }
 
 gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpufi_event *event,
-                                         gpuf_error *err) {
+                                         bool inherits, gpuf_error *err) {
   stream *s;
   item *it;
   gpuf_status status = stream_find(device, handle, &s, err);
@@ -392,6 +404,7 @@ gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpu
   status = item_create(ITEM_WAIT, &it, err);
   if (status == GPUF_OK) {
     it->recording = r;
+    it->inherits = inherits;
     stream_push(s, it);
   } else {
     recording_release(r);

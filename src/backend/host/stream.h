@@ -19,7 +19,7 @@ gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_str
 gpuf_status gpufi_host_event_wait(int32_t device, gpufi_event *event, gpuf_error *err);
 gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done, gpuf_error *err);
 gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream stream, gpufi_event *event,
-                                         gpuf_error *err);
+                                         bool inherits, gpuf_error *err);
 
 /* Work runs on the stream's thread, and its failure becomes the stream's. `args` is copied, at most
  * GPUFI_HOST_ARGS_NBYTES. */

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/channel.h"
 #include "core/workers.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/verify.h"
@@ -340,12 +341,17 @@ static gpuf_status read_part(void *arg, size_t index, gpuf_error *err) {
 static gpuf_status read_parts(gpufi_checkpoint_opened *o, const gpufi_h5_session *session,
                               const gpufi_checkpoint_tensor *stored, const int64_t *start,
                               const gpuf_tensor *tensor, gpuf_error *err) {
+  gpuf_tensor named = *tensor; /* its stream, in each of the threads */
+  gpufi_channel *keeper = NULL;
   parts_reading reading = {
-      .opened = o, .context = session->context, .stored = stored, .start = start, .tensor = tensor};
-  const int32_t at_once = share_threads(session, &reading.options);
-  const gpuf_status status =
-      gpufi_workers_each(stored->shard_part_count, at_once, read_part, &reading, err);
-  gpufi_h5_context_set(session->context); /* this thread has read parts, too */
+      .opened = o, .context = session->context, .stored = stored, .start = start, .tensor = &named};
+  gpuf_status status = gpufi_channel_name_stream_of(&named, &keeper, err);
+  if (status == GPUF_OK) {
+    const int32_t at_once = share_threads(session, &reading.options);
+    status = gpufi_workers_each(stored->shard_part_count, at_once, read_part, &reading, err);
+    gpufi_h5_context_set(session->context); /* this thread has read parts, too */
+  }
+  gpufi_channel_release(keeper, status != GPUF_OK);
   return status;
 }
 

@@ -238,7 +238,7 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
   if (status == GPUF_OK && s->channel && stream == GPUF_STREAM_NONE) {
     status = s->backend->stream_synchronize(s->device.index, s->channel->stream, err);
   } else if (status == GPUF_OK && s->channel) {
-    status = gpufi_channel_order(s->channel, s->channel->stream, stream, err);
+    status = gpufi_channel_order(s->channel, s->channel->stream, stream, false, err);
   }
   return status;
 }

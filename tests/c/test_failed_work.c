@@ -1,0 +1,208 @@
+/* Work that fails on a stream of the host backend: what reads behind it fails, too, and nobody
+ * takes that failure away. A GPU fails for good, and all calls with it. */
+#include <gpufetch/reduce.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "devices.h"
+
+static gpuf_error err;
+
+/* A device tensor that was copied from `expected`, its stream, and where it is read to. */
+typedef struct fixture {
+  gpuf_stream stream;
+  gpuf_tensor tensor, spare;
+  gpuf_tensor expected, pageable, pinned;
+} fixture;
+
+static gpuf_tensor host_tensor(void *data, int64_t count) {
+  gpuf_tensor t;
+  CHECK_OK(gpuf_tensor_init(&t, data, cpu_device, GPUF_DTYPE_FLOAT32, 1, &count, &err));
+  return t;
+}
+
+static fixture fixture_create(int64_t count, gpuf_stream stream) {
+  const size_t nbytes = (size_t)count * sizeof(float);
+  fixture f = {.stream = stream};
+  void *pinned;
+  if (stream == GPUF_STREAM_NONE) {
+    CHECK_OK(gpuf_stream_create(host_device, &f.stream, &err));
+  }
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &f.tensor, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &f.spare, &err));
+  CHECK_OK(gpuf_pool_acquire(host_device, nbytes, &pinned, &err));
+  f.pinned = host_tensor(pinned, count);
+  f.expected = host_tensor(malloc(nbytes), count);
+  f.pageable = host_tensor(malloc(nbytes), count);
+  fill_random(f.expected.data, nbytes, (uint64_t)count);
+  CHECK_OK(gpuf_copy(&f.tensor, &f.expected, NULL, &err));
+  f.tensor.stream = f.stream;
+  return f;
+}
+
+static void fixture_destroy(fixture *f) {
+  if (f->stream != GPUF_STREAM_PER_THREAD) {
+    CHECK_OK(gpuf_stream_destroy(host_device, f->stream, &err));
+  }
+  CHECK_OK(gpuf_tensor_free(&f->tensor, &err));
+  CHECK_OK(gpuf_tensor_free(&f->spare, &err));
+  gpuf_pool_release(f->pinned.data, NULL);
+  free(f->expected.data);
+  free(f->pageable.data);
+}
+
+/* Give the stream a copy from memory that was freed. */
+static void fail_on(gpuf_stream stream) {
+  const int64_t count = 16;
+  gpuf_tensor from, to;
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &from, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &to, &err));
+  gpuf_tensor freed = from;
+  CHECK_OK(gpuf_tensor_free(&from, &err));
+  CHECK_OK(gpuf_tensor_copy(&to, &freed, stream, &err));
+  CHECK_OK(gpuf_tensor_free(&to, &err));
+}
+
+static bool is_right(const fixture *f, const gpuf_tensor *read) {
+  return memcmp(f->expected.data, read->data, gpuf_tensor_nbytes(read)) == 0;
+}
+
+/* --- The calls: each reads the tensor, and says whether what it read is right --------- */
+
+static gpuf_status copy_to_pinned(fixture *f, bool *right) {
+  const gpuf_status status = gpuf_copy(&f->pinned, &f->tensor, NULL, &err);
+  *right = is_right(f, &f->pinned);
+  return status;
+}
+
+static gpuf_status copy_to_pageable(fixture *f, bool *right) {
+  const gpuf_status status = gpuf_copy(&f->pageable, &f->tensor, NULL, &err);
+  *right = is_right(f, &f->pageable);
+  return status;
+}
+
+static gpuf_status copy_async(fixture *f, bool *right) {
+  gpuf_future *future;
+  gpuf_status status = gpuf_copy_async(&f->pinned, &f->tensor, NULL, &future, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_future_wait(future, -1, &err);
+    gpuf_future_destroy(future);
+  }
+  *right = is_right(f, &f->pinned);
+  return status;
+}
+
+static gpuf_status copy_many(fixture *f, bool *right) {
+  const gpuf_tensor dsts[2] = {f->pinned, f->pageable}, srcs[2] = {f->tensor, f->tensor};
+  const gpuf_status status = gpuf_copy_many(dsts, srcs, 2, NULL, &err);
+  *right = is_right(f, &f->pinned) && is_right(f, &f->pageable);
+  return status;
+}
+
+static gpuf_status copy_within_the_device(fixture *f, bool *right) {
+  gpuf_stream second;
+  CHECK_OK(gpuf_stream_create(host_device, &second, &err));
+  CHECK_OK(gpuf_tensor_copy(&f->spare, &f->tensor, second, &err));
+  const gpuf_status status = gpuf_stream_synchronize(host_device, second, &err);
+  const gpuf_error failure = err;
+  CHECK_OK(gpuf_copy(&f->pinned, &f->spare, NULL, &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, second, &err));
+  err = failure;
+  *right = is_right(f, &f->pinned);
+  return status;
+}
+
+static gpuf_status reduce(fixture *f, bool *right) {
+  gpuf_stats stats = GPUF_STATS_INIT;
+  const gpuf_status status = gpuf_reduce_stats(&f->tensor, &stats, &err);
+  *right = stats.count == (uint64_t)gpuf_tensor_count(&f->tensor);
+  return status;
+}
+
+static gpuf_status (*const calls[])(fixture *, bool *) = {
+    copy_to_pinned, copy_to_pageable, copy_async, copy_many, copy_within_the_device, reduce,
+};
+
+/* After the failure was told, the stream works again. */
+static void what_reads_behind_failed_work_fails(void) {
+  static const int64_t counts[] = {1000, (1 << 19) + 1};
+  static const gpuf_stream streams[] = {GPUF_STREAM_NONE, GPUF_STREAM_PER_THREAD};
+  for (int i = 0; i < 4; i++) {
+    fixture f = fixture_create(counts[i % 2], streams[i / 2]);
+    for (size_t k = 0; k < sizeof(calls) / sizeof(*calls); k++) {
+      bool right;
+      fail_on(f.stream);
+      CHECK_FAILS(calls[k](&f, &right), GPUF_ERR_DEVICE, "not inside a live allocation");
+      CHECK_FAILS(gpuf_stream_synchronize(host_device, f.stream, &err), GPUF_ERR_DEVICE,
+                  "not inside a live allocation");
+      memset(f.pinned.data, 0, gpuf_tensor_nbytes(&f.pinned));
+      memset(f.pageable.data, 0, gpuf_tensor_nbytes(&f.pageable));
+      CHECK_OK(calls[k](&f, &right));
+      CHECK(right);
+    }
+    fixture_destroy(&f);
+  }
+}
+
+/* A call without elements does nothing, and leaves no failure to the calls after it. */
+static void a_call_without_elements_passes_no_failure_on(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_PER_THREAD);
+  gpuf_tensor nothing = f.tensor;
+  nothing.shape[0] = 0;
+  gpuf_tensor to = f.pageable;
+  to.shape[0] = 0;
+  gpuf_future *future;
+  fail_on(f.stream);
+  CHECK_OK(gpuf_copy(&to, &nothing, NULL, &err));
+  CHECK_OK(gpuf_copy_async(&to, &nothing, NULL, &future, &err));
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  gpuf_future_destroy(future);
+  CHECK_OK(gpuf_copy_many(&to, &nothing, 1, NULL, &err));
+  CHECK_FAILS(gpuf_stream_synchronize(host_device, f.stream, &err), GPUF_ERR_DEVICE, "");
+  for (size_t k = 0; k < sizeof(calls) / sizeof(*calls); k++) {
+    bool right;
+    CHECK_OK(calls[k](&f, &right));
+    CHECK(right);
+  }
+  fixture_destroy(&f);
+}
+
+/* --- Another thread that synchronizes the stream ------------------------------------ */
+
+typedef struct synchronizer {
+  gpuf_stream stream;
+  atomic_bool is_ended;
+} synchronizer;
+
+static void *synchronize(void *arg) {
+  synchronizer *const s = arg;
+  while (!atomic_load(&s->is_ended)) {
+    gpuf_stream_synchronize(host_device, s->stream, NULL);
+  }
+  return NULL;
+}
+
+/* The failure goes to one of the two. What the copy gives is then what the memory held. */
+static void a_copy_is_made_though_another_thread_is_told_of_the_failure(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_NONE);
+  synchronizer s = {.stream = f.stream};
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, synchronize, &s) == 0);
+  for (int i = 0; i < 500; i += test_every()) {
+    bool right = false;
+    memset(f.pinned.data, 0, gpuf_tensor_nbytes(&f.pinned));
+    fail_on(f.stream);
+    const gpuf_status status = copy_to_pinned(&f, &right);
+    CHECK(status == GPUF_ERR_DEVICE || (status == GPUF_OK && right));
+  }
+  atomic_store(&s.is_ended, true);
+  CHECK(pthread_join(thread, NULL) == 0);
+  fixture_destroy(&f);
+}
+
+int main(void) {
+  TEST(what_reads_behind_failed_work_fails);
+  TEST(a_call_without_elements_passes_no_failure_on);
+  TEST(a_copy_is_made_though_another_thread_is_told_of_the_failure);
+  return test_finish();
+}
