@@ -237,6 +237,23 @@ def run(channels: Any, code: str) -> str:
     return "".join(printed)
 
 
+def test_a_comm_id_may_be_opened_again_and_the_extension_reloaded(channels: Any) -> None:
+    again = Client(channels, "again")
+    for _ in range(3):
+        (hello,) = again.open()
+        assert hello["content"]["data"]["op"] == "hello"
+    # Those that were replaced do not close the last one when they are freed.
+    sent = until_idle(channels, channels.execute("import gc; _ = gc.collect()"))
+    assert not any(message["msg_type"] == "comm_close" for message in sent)
+    assert "error" not in again.ask({"op": "list"})[0]
+    refusal, close = again.open({"protocol": 2})
+    assert "error" in refusal["content"]["data"] and close["msg_type"] == "comm_close"
+    run(channels, "%reload_ext gpufetch")
+    (hello,) = again.open()
+    assert hello["content"]["data"]["op"] == "hello"
+    again.close()
+
+
 def test_comms_of_closed_pages_make_way_for_new_ones(channels: Any) -> None:
     used = Client(channels, "used")
     used.open()
