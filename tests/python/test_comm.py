@@ -235,6 +235,18 @@ def test_reductions_are_those_of_the_package(dispatcher: Asker, field: Any) -> N
     assert bytes(edges) == histogram.edges.tobytes()
 
 
+def test_replies_say_what_tensor_the_slices_were_taken_of(dispatcher: Asker, field: Any) -> None:
+    asked: list[dict[str, Any]] = [
+        {"op": "read", "dtype": "float64"},
+        {"op": "overview", "shape": [1, 1]},
+        {"op": "stats"},
+        {"op": "histogram"},
+    ]
+    for more in asked:
+        reply, _ = dispatcher.handle({"name": "d_field", "slices": [1, [0, 2, 1]], **more})
+        assert reply["tensor"] == {"shape": list(SHAPE), "dtype": str(field.dtype)}
+
+
 def test_a_share_holds_the_tensor_until_the_client_closes() -> None:
     d_x = gf.to_device(np.arange(8))
     namespace = {"d_x": d_x}

@@ -349,6 +349,35 @@ def test_connect_reads_the_tensors_of_a_kernel() -> None:
         kernel.shutdown_kernel(now=True)
 
 
+def test_what_a_name_stands_for_while_it_is_read_is_not_taken_for_another(
+    channels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(channels, "d_kept = d_swapped = gf.to_device(np.zeros((4, 6), np.float32))")
+    with gf.connect(channels.connection_file, timeout=TIMEOUT_S) as connection:
+        swapped = connection["d_swapped"]
+        ask = connection.session.request
+
+        def ask_meanwhile(request: dict[str, Any], timeout: float | None = None) -> Any:
+            if request["op"] != "list":
+                run(channels, "d_swapped = gf.to_device(np.ones((8, 9), np.float32))")
+            try:
+                return ask(request, timeout)
+            finally:
+                run(channels, "d_swapped = d_kept")
+
+        monkeypatch.setattr(connection.session, "request", ask_meanwhile)
+        reads = (
+            swapped[1, :2].fetch,
+            swapped[:2, :2].stats,
+            lambda: swapped.overview((2, 2)),
+            swapped.histogram,
+        )
+        for read in reads:
+            with pytest.raises(RuntimeError, match=r"\(8, 9\) there now, .*look it up anew"):
+                read()
+    run(channels, "del d_kept, d_swapped")
+
+
 def test_connect_finds_a_kernel_again_that_was_restarted() -> None:
     kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
     cell = (
