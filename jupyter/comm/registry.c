@@ -160,7 +160,7 @@ static gpufi_code resolve(gpufi_registry *registry, const char *name, gpufi_sour
   return REFUSE(err, unknown ? CODE_UNKNOWN_NAME : CODE_UNREADABLE, "%s %s%s%s",
                 unknown ? "no tensor is published as" : "cannot read", name,
                 cause.message[0] ? ": " : "",
-                cause.message[0] ? cause.message : ": the operation list gives the names");
+                cause.message[0] ? cause.message : ": list gives the names");
 }
 
 /* Ask the resolver, and enter what it finds with one reader. */

@@ -85,12 +85,11 @@ class _Finder:
         if name not in candidates:
             candidates = visible_variables(self._namespace())
         if name not in candidates:
-            raise LookupError("there is no such variable; the operation list gives the names")
+            raise LookupError("there is no such variable; list gives the names")
         obj = candidates[name]
         if not is_device_tensor(obj) and name not in published():
             raise LookupError(
-                f"it is not a device tensor but a {type(obj).__name__}; the operation list gives "
-                "the names"
+                f"it is not a device tensor but a {type(obj).__name__}; list gives the names"
             )
         return _core.asdevice(obj), framework_of(obj)
 

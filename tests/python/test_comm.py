@@ -170,7 +170,7 @@ def test_an_odd_tensor_is_read(dispatcher: Asker, name: str, dtype: str, shape: 
         ({"op": "read"}, "bad_request", "name"),
         ({"op": "read", "name": "d_field[0]"}, "unknown_name", "no such variable"),
         ({"op": "read", "name": "__import__('os')"}, "unknown_name", "no such variable"),
-        ({"op": "read", "name": "_hidden"}, "unknown_name", "no such variable"),
+        ({"op": "read", "name": "_hidden"}, "unknown_name", "no such variable; list gives"),
         ({"op": "read", "name": "x" * 201}, "bad_request", "200"),
         ({"op": "read", "name": 7}, "bad_request", "7"),
         ({"op": "read", "name": "d_gone"}, "unknown_name", "d_gone"),
