@@ -16,7 +16,7 @@ static gpuf_status set_defaults(gpufi_dispatcher_options *options, gpuf_error *e
     int32_t *limit, fallback;
   } limits[] = {
       {&options->client_max, 256}, {&options->waiting_max, 4}, {&options->tensor_max, 4096},
-      {&options->value_max, 256},  {&options->share_max, 64},
+      {&options->value_max, 256},  {&options->share_max, 64},  {&options->held_max, 64},
   };
   for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
     if (*limits[i].limit < 0) {
@@ -72,8 +72,8 @@ static bool init(gpufi_dispatcher *dispatcher, const gpufi_dispatcher_options *o
   gpufi_steps_init(&dispatcher->steps);
   gpufi_queues_init(&dispatcher->queues, options->waiting_max);
   dispatcher->budget = gpufi_budget_create(options->reply_memory_nbytes);
-  dispatcher->registry =
-      gpufi_registry_create(options->tensor_max, options->hold_ns, options->resolve, options->arg);
+  dispatcher->registry = gpufi_registry_create(options->tensor_max, options->held_max,
+                                               options->hold_ns, options->resolve, options->arg);
   return dispatcher->budget && dispatcher->registry;
 }
 

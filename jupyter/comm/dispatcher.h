@@ -67,6 +67,8 @@ typedef struct gpufi_dispatcher_options {
   int32_t tensor_max;         /* published tensors (4096) */
   int32_t value_max;          /* published values (256) */
   int32_t share_max;          /* shares of a client (64) */
+  int32_t held_max;           /* replaced tensors that are held for requests; for one more, the one
+                                 that was not used for longest is let go of (64) */
   int64_t hold_ns;            /* replaced memory that is held for requests, such as those of a read
                                  in fragments, is let go of where none comes for that time, at the
                                  next read or publication (10 s) */

@@ -28,20 +28,48 @@ typedef struct hold_filter {
   int64_t before_ns;        /* not used since; INT64_MAX = any */
 } hold_filter;
 
+/* Under the lock: take a hold out of the list, which `link` leads to. */
+static void take_one(gpufi_hold **link, gpufi_hold **taken) {
+  gpufi_hold *hold = *link;
+  *link = hold->next;
+  hold->next = *taken;
+  *taken = hold;
+}
+
 /* Under the lock: take the holds that fit out of the list. */
 static gpufi_hold *take(gpufi_registry *registry, const hold_filter *filter) {
   gpufi_hold *taken = NULL;
   for (gpufi_hold **link = &registry->holds; *link;) {
-    gpufi_hold *hold = *link;
+    const gpufi_hold *hold = *link;
     if ((filter->client == 0 || hold->client == filter->client) &&
         (!filter->entry || hold->entry == filter->entry) &&
         (!filter->is_withdrawn || hold->entry->withdrawn) && hold->used_ns < filter->before_ns) {
-      *link = hold->next;
-      hold->next = taken;
-      taken = hold;
+      take_one(link, &taken);
     } else {
-      link = &hold->next;
+      link = &(*link)->next;
     }
+  }
+  return taken;
+}
+
+/* Under the lock: take the holds of unpublished entries beyond `held_max` out of the list. All
+ * holds of an entry count as one, since they keep the same memory. */
+static gpufi_hold *take_excess(gpufi_registry *registry) {
+  const uint64_t round = ++registry->hold_round;
+  gpufi_hold *taken = NULL;
+  int32_t count = 0;
+  for (gpufi_hold **link = &registry->holds; *link;) {
+    gpufi_entry *entry = (*link)->entry;
+    const bool is_another = !entry->published && entry->hold_round != round;
+    if (is_another && count == registry->held_max) {
+      take_one(link, &taken);
+      continue;
+    }
+    if (is_another) {
+      entry->hold_round = round;
+      count++;
+    }
+    link = &(*link)->next;
   }
   return taken;
 }
@@ -75,7 +103,12 @@ void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client) {
 
 void gpufi_holds_end_unused(gpufi_registry *registry) {
   const hold_filter filter = {.before_ns = gpufi_clock_ns() - registry->hold_ns};
-  end_matching(registry, &filter);
+  pthread_mutex_lock(&registry->lock);
+  gpufi_hold *unused = take(registry, &filter);
+  gpufi_hold *excess = take_excess(registry);
+  pthread_mutex_unlock(&registry->lock);
+  end(unused);
+  end(excess);
 }
 
 void gpufi_holds_end_of_withdrawn(gpufi_registry *registry, const char *name) {

@@ -281,6 +281,14 @@ static void hold(const operation *o) {
   }
 }
 
+/* The member `tensor`: what the slices select from. */
+static void set_tensor(const operation *o) {
+  json_t *object = json_object();
+  gpufi_json_put(&object, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
+  gpufi_json_put(&object, "dtype", json_string(gpuf_dtype_name(o->view.dtype)));
+  set(o, "tensor", object);
+}
+
 static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_request *request,
                                 gpufi_draft *draft, gpuf_error *err) {
   static gpufi_code (*const runs[OP_LAST + 1])(operation *, gpuf_error *) = {
@@ -299,6 +307,9 @@ static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_reques
   }
   gpufi_draft_set(draft, "publication", json_integer(o.entry->publication));
   gpufi_steps_describe(&dispatcher->steps, &draft->json);
+  if (request->op != OP_SHARE) { /* which has no slices */
+    set_tensor(&o);
+  }
   code = gpufi_select(request, &o.view, err);
   if (code == CODE_OK) {
     code = runs[request->op](&o, err);

@@ -9,13 +9,14 @@
 
 /* --- Lifetime ------------------------------------------------------------------ */
 
-gpufi_registry *gpufi_registry_create(int32_t tensor_max, int64_t hold_ns, gpufi_resolver *resolve,
-                                      void *resolve_arg) {
+gpufi_registry *gpufi_registry_create(int32_t tensor_max, int32_t held_max, int64_t hold_ns,
+                                      gpufi_resolver *resolve, void *resolve_arg) {
   pthread_condattr_t attributes;
   gpufi_registry *registry = calloc(1, sizeof(*registry));
   if (registry) {
     atomic_init(&registry->reference_count, 1);
     registry->tensor_max = tensor_max;
+    registry->held_max = held_max;
     registry->hold_ns = hold_ns;
     registry->resolve = resolve;
     registry->resolve_arg = resolve_arg;
@@ -159,7 +160,7 @@ static gpufi_code resolve(gpufi_registry *registry, const char *name, gpufi_sour
   return REFUSE(err, unknown ? CODE_UNKNOWN_NAME : CODE_UNREADABLE, "%s %s%s%s",
                 unknown ? "no tensor is published as" : "cannot read", name,
                 cause.message[0] ? ": " : "",
-                cause.message[0] ? cause.message : ": the operation list gives the names");
+                cause.message[0] ? cause.message : ": list gives the names");
 }
 
 /* Ask the resolver, and enter what it finds with one reader. */
@@ -190,10 +191,14 @@ static gpufi_entry *find_held(gpufi_registry *registry, const gpufi_request *req
   if (request->publication == 0 || request->at_step) { /* its stream may be gone */
     return NULL;
   }
-  for (gpufi_hold *hold = registry->holds; hold; hold = hold->next) {
+  for (gpufi_hold **link = &registry->holds; *link; link = &(*link)->next) {
+    gpufi_hold *hold = *link;
     if (hold->client == request->client && hold->entry->publication == request->publication &&
         strcmp(hold->entry->name, request->name) == 0) {
       hold->used_ns = gpufi_clock_ns();
+      *link = hold->next;
+      hold->next = registry->holds;
+      registry->holds = hold;
       return hold->entry;
     }
   }

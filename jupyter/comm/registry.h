@@ -32,6 +32,7 @@ typedef struct gpufi_entry {
   int32_t reader_count; /* operations that use it now */
   int32_t share_count;  /* shares that have not ended */
   int32_t hold_count;
+  uint64_t hold_round; /* the last one of gpufi_holds_end_unused that lets it be held on */
   /* A wait for its shares timed out: it stays in the list, with nothing in use any more, so that
    * its name is known until a wait has told that they ended. */
   bool is_awaited;
@@ -50,6 +51,7 @@ typedef struct gpufi_hold {
 typedef struct gpufi_registry {
   atomic_int reference_count; /* its creator and each entry */
   int32_t tensor_max;
+  int32_t held_max;        /* entries that are not published and are held */
   int64_t hold_ns;         /* how long a hold that is not used lasts at least */
   gpufi_resolver *resolve; /* or NULL */
   void *resolve_arg;
@@ -57,14 +59,15 @@ typedef struct gpufi_registry {
   pthread_mutex_t lock;   /* guards what follows, and `next`, `published` and the entries' counts */
   pthread_cond_t changed; /* an entry's count went down */
   gpufi_entry *entries;   /* by name; also those in use that are replaced or withdrawn */
-  gpufi_hold *holds;      /* one of a client at most */
+  gpufi_hold *holds;      /* one of a client at most; the one that was used last comes first */
+  uint64_t hold_round;    /* calls of gpufi_holds_end_unused */
   int64_t last_generation, last_publication;
   int32_t tensor_count; /* published entries */
 } gpufi_registry;
 
 /* NULL where there is no memory. */
-gpufi_registry *gpufi_registry_create(int32_t tensor_max, int64_t hold_ns, gpufi_resolver *resolve,
-                                      void *resolve_arg);
+gpufi_registry *gpufi_registry_create(int32_t tensor_max, int32_t held_max, int64_t hold_ns,
+                                      gpufi_resolver *resolve, void *resolve_arg);
 void gpufi_registry_unref(gpufi_registry *registry);
 int32_t gpufi_registry_tensor_count(gpufi_registry *registry);
 
@@ -96,7 +99,8 @@ void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client);
 /* End all holds of the entries that had a name (NULL = any) and are not published, none of which
  * can be held again. */
 void gpufi_holds_end_of_withdrawn(gpufi_registry *registry, const char *name);
-/* End the holds that have not been used for `hold_ns`. */
+/* End the holds that have not been used for `hold_ns`, and those of entries that are not published
+ * beyond `held_max`, of which those stay held that were used last. */
 void gpufi_holds_end_unused(gpufi_registry *registry);
 /* A use by a hold that was taken out of the list ends. */
 void gpufi_entry_end_hold(gpufi_entry *entry);

@@ -85,12 +85,11 @@ class _Finder:
         if name not in candidates:
             candidates = visible_variables(self._namespace())
         if name not in candidates:
-            raise LookupError("there is no such variable; the operation list gives the names")
+            raise LookupError("there is no such variable; list gives the names")
         obj = candidates[name]
         if not is_device_tensor(obj) and name not in published():
             raise LookupError(
-                f"it is not a device tensor but a {type(obj).__name__}; the operation list gives "
-                "the names"
+                f"it is not a device tensor but a {type(obj).__name__}; list gives the names"
             )
         return _core.asdevice(obj), framework_of(obj)
 
@@ -158,7 +157,7 @@ class CommTarget:
             self._comms.clear()
         for comm, client in comms:
             self._dispatcher.close(client)
-            comm.close()
+            self._end(comm)
 
     def after_cell(self) -> None:
         """Look what has become of shared tensors; called when code has run."""
@@ -166,35 +165,48 @@ class CommTarget:
 
     def _opened(self, comm: Any, message: Mapping[str, Any]) -> None:
         with self._lock:
-            unused = self._take_unused()
+            ended = self._take_ended(comm.comm_id)
             client, (reply, _) = self._dispatcher.open(message["content"].get("data"))
             if client != 0:
                 self._comms[comm.comm_id] = comm, client
-        for other in unused:
-            other.close()
+        for other in ended:
+            self._end(other)
         if client != 0:
             handle_where_asked(comm)
             comm.on_msg(lambda message: self._received(comm, client, message))
-            comm.on_close(lambda message: self._closed(comm))
+            comm.on_close(lambda message: self._closed(comm, client))
         comm.send(reply)
         if client == 0:
             comm.close()
 
-    def _take_unused(self) -> list[Any]:
-        """Forget the comms that were not used for longest, for one more to be opened.
+    def _take_ended(self, new_id: str) -> list[Any]:
+        """Forget the comms that end where one is opened: one that has its id, and unused ones.
 
-        A page that is closed or loaded again leaves its comm open. Call with the lock held.
+        A page that is closed or loaded again leaves its comm open: those that were not used for
+        longest make way. Call with the lock held.
         """
-        unused = []
-        while len(self._comms) >= COMMS_MAX:
-            comm, client = self._comms.pop(next(iter(self._comms)))
+        ended = []
+        while new_id in self._comms or len(self._comms) >= COMMS_MAX:
+            comm_id = new_id if new_id in self._comms else next(iter(self._comms))
+            comm, client = self._comms.pop(comm_id)
             self._dispatcher.close(client)
-            unused.append(comm)
-        return unused
+            ended.append(comm)
+        return ended
+
+    def _end(self, comm: Any) -> None:
+        """Close a comm whose client is closed.
+
+        Where the manager has put another one of the same id in its place, which goes on, the page
+        is told nothing: it would take the message for one about that.
+        """
+        if self._manager.comms.get(comm.comm_id) is comm:
+            comm.close()
+        else:
+            comm._closed = True  # else it would close itself when it is freed
 
     def _received(self, comm: Any, client: int, message: Mapping[str, Any]) -> None:
         with self._lock:
-            if comm.comm_id in self._comms:
+            if self._comms.get(comm.comm_id) == (comm, client):
                 self._comms[comm.comm_id] = self._comms.pop(comm.comm_id)
         buffer_count = len(message.get("buffers") or ())
         answer = self._dispatcher.handle(client, message["content"].get("data"), buffer_count)
@@ -202,9 +214,10 @@ class CommTarget:
             reply, buffers = answer
             comm.send(reply, buffers=buffers)
 
-    def _closed(self, comm: Any) -> None:
+    def _closed(self, comm: Any, client: int) -> None:
         with self._lock:
-            _, client = self._comms.pop(comm.comm_id, (None, 0))
+            if self._comms.get(comm.comm_id) == (comm, client):
+                del self._comms[comm.comm_id]
         self._dispatcher.close(client)
 
 

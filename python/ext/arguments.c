@@ -152,13 +152,20 @@ PyObject *gpufi_py_tuple_of(const int64_t *values, int32_t count) {
 }
 
 int gpufi_py_pair(PyObject *pair, const char *what, long *first, long *second) {
-  if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-    PyErr_Format(PyExc_TypeError, "%s is %R, not a pair of integers", what, pair);
-    return -1;
+  const bool is_pair = PyTuple_Check(pair) && PyTuple_Size(pair) == 2;
+  if (is_pair) {
+    *first = PyLong_AsLong(PyTuple_GetItem(pair, 0));
+    *second = PyErr_Occurred() ? -1 : PyLong_AsLong(PyTuple_GetItem(pair, 1));
+    if (!PyErr_Occurred()) {
+      return 0;
+    }
   }
-  *first = PyLong_AsLong(PyTuple_GetItem(pair, 0));
-  *second = PyErr_Occurred() ? -1 : PyLong_AsLong(PyTuple_GetItem(pair, 1));
-  return PyErr_Occurred() ? -1 : 0;
+  if (!is_pair || PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Format(PyExc_TypeError, "%s is %R, not a pair of integers", what, pair);
+  } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    PyErr_Format(PyExc_ValueError, "%s is %R, which does not fit 64 bits", what, pair);
+  }
+  return -1;
 }
 
 int gpufi_py_nbytes(PyObject *object, size_t *nbytes) {

@@ -28,7 +28,7 @@ int gpufi_py_part(PyObject *pair, int32_t ndim, gpuf_part *part);
 /* A tuple of `count` Python ints. */
 PyObject *gpufi_py_tuple_of(const int64_t *values, int32_t count);
 
-/* The two ints of a tuple (first, second). TypeError or OverflowError, which calls it `what`. */
+/* The two ints of a tuple (first, second). TypeError or ValueError, which calls it `what`. */
 int gpufi_py_pair(PyObject *pair, const char *what, long *first, long *second);
 
 /* A size in bytes: an int >= 0. TypeError or ValueError. */

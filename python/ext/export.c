@@ -151,6 +151,9 @@ static int order_stream(gpufi_py_device_array *self, PyObject *stream) {
   if (stream != Py_None) {
     value = PyLong_AsLongLong(stream);
     if (value == -1 && PyErr_Occurred()) {
+      if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Format(PyExc_ValueError, "stream is %R, which does not fit 64 bits", stream);
+      }
       return -1;
     }
     if (tensor->device.kind == GPUF_DEVICE_CUDA && (value == 0 || value < -1)) {

@@ -511,6 +511,37 @@ static void what_is_held_is_let_go_of(void) {
   }
 }
 
+static void the_longest_unused_of_too_many_held_tensors_is_let_go_of(void) {
+  const char *stats = "\"op\": \"stats\"" HOLD;
+  int value = 0;
+  uint64_t others[3];
+  gpuf_tensor tensors[4] = {put_large(1), put_large(2), put_large(3), put_large(4)};
+  released = 0;
+  start((gpufi_dispatcher_options){.held_max = 2});
+  for (int i = 0; i < 3; i++) {
+    open_client(&others[i]);
+  }
+  publish_large(&tensors[0]);
+  const int64_t first = ask_large(client, stats, 0, &value);
+  publish_large(&tensors[1]);
+  const int64_t second = ask_large(others[0], stats, 0, &value);
+  CHECK(ask_large(others[1], stats, 0, &value) == second); /* both count as one */
+  publish_large(&tensors[2]);
+  const int64_t third = ask_large(others[2], stats, 0, &value);
+  CHECK(released == 0 && ask_large(client, stats, first, &value) == first);
+  publish_large(&tensors[3]);
+  CHECK(released == 1);
+  CHECK(ask_large(others[0], stats, second, &value) == -1);
+  CHECK(ask_large(others[1], stats, second, &value) == -1);
+  CHECK(ask_large(client, stats, first, &value) == first);
+  CHECK(ask_large(others[2], stats, third, &value) == third);
+  finish();
+  CHECK(released == 4);
+  for (int i = 0; i < 4; i++) {
+    drop(&tensors[i]);
+  }
+}
+
 static void a_share_ends_with_its_tensor(void) {
   gpuf_share_handle handle;
   gpuf_attachment *attachment;
@@ -662,6 +693,7 @@ int main(void) {
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
   TEST_ON_DEVICES(a_read_in_fragments_goes_on_in_what_it_began_with);
   TEST_ON_DEVICES(requests_that_belong_together_are_of_what_the_first_holds);
+  TEST_ON_DEVICES(the_longest_unused_of_too_many_held_tensors_is_let_go_of);
   TEST_ON_DEVICES(what_is_held_is_let_go_of);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
   TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);

@@ -170,7 +170,7 @@ def test_an_odd_tensor_is_read(dispatcher: Asker, name: str, dtype: str, shape: 
         ({"op": "read"}, "bad_request", "name"),
         ({"op": "read", "name": "d_field[0]"}, "unknown_name", "no such variable"),
         ({"op": "read", "name": "__import__('os')"}, "unknown_name", "no such variable"),
-        ({"op": "read", "name": "_hidden"}, "unknown_name", "no such variable"),
+        ({"op": "read", "name": "_hidden"}, "unknown_name", "no such variable; list gives"),
         ({"op": "read", "name": "x" * 201}, "bad_request", "200"),
         ({"op": "read", "name": 7}, "bad_request", "7"),
         ({"op": "read", "name": "d_gone"}, "unknown_name", "d_gone"),
@@ -233,6 +233,18 @@ def test_reductions_are_those_of_the_package(dispatcher: Asker, field: Any) -> N
     histogram = gf.histogram(d_field, 9)
     assert bytes(counts) == histogram.counts.tobytes()
     assert bytes(edges) == histogram.edges.tobytes()
+
+
+def test_replies_say_what_tensor_the_slices_were_taken_of(dispatcher: Asker, field: Any) -> None:
+    asked: list[dict[str, Any]] = [
+        {"op": "read", "dtype": "float64"},
+        {"op": "overview", "shape": [1, 1]},
+        {"op": "stats"},
+        {"op": "histogram"},
+    ]
+    for more in asked:
+        reply, _ = dispatcher.handle({"name": "d_field", "slices": [1, [0, 2, 1]], **more})
+        assert reply["tensor"] == {"shape": list(SHAPE), "dtype": str(field.dtype)}
 
 
 def test_a_share_holds_the_tensor_until_the_client_closes() -> None:
@@ -406,11 +418,15 @@ def test_any_request_is_answered(namespace: Any, request: Any) -> None:
 
 
 class FakeComm:
+    """A comm that its manager has registered, as ipykernel does before it calls the target."""
+
     comm_id = "c1"
 
-    def __init__(self) -> None:
+    def __init__(self, manager: FakeManager) -> None:
         self.sent: list[tuple[Any, Any]] = []
-        self.closed = False
+        self.closed = self._closed = False
+        self.manager = manager
+        manager.comms[self.comm_id] = self
 
     def on_msg(self, callback: Any) -> None:
         self.receive = callback
@@ -422,12 +438,14 @@ class FakeComm:
         self.sent.append((data, buffers))
 
     def close(self) -> None:
-        self.closed = True
+        self.closed = self._closed = True
+        del self.manager.comms[self.comm_id]
 
 
 class FakeManager:
     def __init__(self) -> None:
         self.targets: dict[str, Any] = {}
+        self.comms: dict[str, FakeComm] = {}
 
     def register_target(self, name: str, callback: Any) -> None:
         self.targets[name] = callback
@@ -437,7 +455,8 @@ class FakeManager:
 
 
 def test_nothing_is_sent_unasked(dispatcher: Asker) -> None:
-    kernel, comm = FakeManager(), FakeComm()
+    kernel = FakeManager()
+    comm = FakeComm(kernel)
     target = CommTarget(dispatcher.dispatcher, kernel)
     target.register()
     kernel.targets[TARGET_NAME](comm, {"content": {"data": {}}})
@@ -453,10 +472,41 @@ def test_nothing_is_sent_unasked(dispatcher: Asker) -> None:
 
 
 def test_a_comm_that_the_client_closed_is_forgotten(dispatcher: Asker) -> None:
-    kernel, comm = FakeManager(), FakeComm()
+    kernel = FakeManager()
+    comm = FakeComm(kernel)
     target = CommTarget(dispatcher.dispatcher, kernel)
     target.register()
     kernel.targets[TARGET_NAME](comm, {"content": {"data": {}}})
     comm.end({"content": {"data": {}}})
     target.unregister()
     assert not comm.closed
+
+
+def test_a_comm_that_is_opened_again_takes_the_place_of_the_first(dispatcher: Asker) -> None:
+    kernel = FakeManager()
+    target = CommTarget(dispatcher.dispatcher, kernel)
+    target.register()
+    opened = []
+    for _ in range(300):
+        opened.append(FakeComm(kernel))
+        kernel.targets[TARGET_NAME](opened[-1], {"content": {"data": {}}})
+    assert {comm.sent[0][0]["op"] for comm in opened} == {"hello"}
+    # The manager knows the last one alone: the others must not close it, nor when they are freed.
+    assert not any(comm.closed for comm in opened) and all(comm._closed for comm in opened[:-1])
+    opened[0].receive({"content": {"data": {"op": "list"}}})
+    opened[0].end({"content": {"data": {}}})
+    opened[-1].receive({"content": {"data": {"op": "list"}}})
+    assert (len(opened[0].sent), len(opened[-1].sent)) == (1, 2)
+    target.unregister()
+    assert opened[-1].closed and kernel.comms == {}
+
+
+def test_a_comm_that_another_target_took_the_id_of_is_left_alone(dispatcher: Asker) -> None:
+    kernel = FakeManager()
+    comm = FakeComm(kernel)
+    target = CommTarget(dispatcher.dispatcher, kernel)
+    target.register()
+    kernel.targets[TARGET_NAME](comm, {"content": {"data": {}}})
+    other = FakeComm(kernel)
+    target.unregister()
+    assert kernel.comms == {"c1": other} and not comm.closed and comm._closed

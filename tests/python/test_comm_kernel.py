@@ -237,6 +237,23 @@ def run(channels: Any, code: str) -> str:
     return "".join(printed)
 
 
+def test_a_comm_id_may_be_opened_again_and_the_extension_reloaded(channels: Any) -> None:
+    again = Client(channels, "again")
+    for _ in range(3):
+        (hello,) = again.open()
+        assert hello["content"]["data"]["op"] == "hello"
+    # Those that were replaced do not close the last one when they are freed.
+    sent = until_idle(channels, channels.execute("import gc; _ = gc.collect()"))
+    assert not any(message["msg_type"] == "comm_close" for message in sent)
+    assert "error" not in again.ask({"op": "list"})[0]
+    refusal, close = again.open({"protocol": 2})
+    assert "error" in refusal["content"]["data"] and close["msg_type"] == "comm_close"
+    run(channels, "%reload_ext gpufetch")
+    (hello,) = again.open()
+    assert hello["content"]["data"]["op"] == "hello"
+    again.close()
+
+
 def test_comms_of_closed_pages_make_way_for_new_ones(channels: Any) -> None:
     used = Client(channels, "used")
     used.open()
@@ -330,6 +347,35 @@ def test_connect_reads_the_tensors_of_a_kernel() -> None:
     finally:
         channels.stop_channels()
         kernel.shutdown_kernel(now=True)
+
+
+def test_what_a_name_stands_for_while_it_is_read_is_not_taken_for_another(
+    channels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(channels, "d_kept = d_swapped = gf.to_device(np.zeros((4, 6), np.float32))")
+    with gf.connect(channels.connection_file, timeout=TIMEOUT_S) as connection:
+        swapped = connection["d_swapped"]
+        ask = connection.session.request
+
+        def ask_meanwhile(request: dict[str, Any], timeout: float | None = None) -> Any:
+            if request["op"] != "list":
+                run(channels, "d_swapped = gf.to_device(np.ones((8, 9), np.float32))")
+            try:
+                return ask(request, timeout)
+            finally:
+                run(channels, "d_swapped = d_kept")
+
+        monkeypatch.setattr(connection.session, "request", ask_meanwhile)
+        reads = (
+            swapped[1, :2].fetch,
+            swapped[:2, :2].stats,
+            lambda: swapped.overview((2, 2)),
+            swapped.histogram,
+        )
+        for read in reads:
+            with pytest.raises(RuntimeError, match=r"\(8, 9\) there now, .*look it up anew"):
+                read()
+    run(channels, "del d_kept, d_swapped")
 
 
 def test_connect_finds_a_kernel_again_that_was_restarted() -> None:

@@ -655,7 +655,7 @@ def test_a_tensor_of_another_shape_is_never_read_as_the_old_one(
         assert run["x"].fetch().shape == (shape[0] + 1, shape[1] + 1)
         with contextlib.suppress(TimeoutError):  # this process is attached to large ones
             server.unpublish("x")
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="list gives the names"):
             array.fetch()
         server.publish("x", make(shape, 3))
         assert array.fetch().max() == 3 and array.stats().max == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -350,12 +351,20 @@ def test_a_producer_that_gives_no_capsule_is_refused(value: Any) -> None:
         gf.fetch(producer)
 
 
-@pytest.mark.parametrize("value", [None, (1,), 7, ("a", 0), (1 << 80, 0)])
+@pytest.mark.parametrize("value", [None, (1,), 7, ("a", 0), (1 << 80, 0), (2, 1 << 80)])
 def test_a_wrong_dlpack_device_is_refused(value: Any) -> None:
     producer = Producer()
     producer.__dlpack_device__ = lambda: value  # type: ignore[method-assign]
-    with pytest.raises((TypeError, OverflowError)):
+    with pytest.raises((TypeError, ValueError), match=re.escape(f"() is {value}, ")):
         gf.fetch(producer)
+
+
+def test_arguments_of_an_export_beyond_64_bits_are_named() -> None:
+    x, large = gf.to_device(np.zeros(3)), 1 << 80
+    for arguments in ({"stream": large}, {"dl_device": (large, 0)}, {"max_version": (large, 0)}):
+        ((name, value),) = arguments.items()
+        with pytest.raises(ValueError, match=re.escape(f"{name} is {value}, which does not fit")):
+            x.__dlpack__(**arguments)
 
 
 def test_an_error_of_the_producer_is_passed_on() -> None:

@@ -47,9 +47,10 @@ class PublishedTensor:
 
     Satisfies RemoteTensor. May be used from any thread. What was listed must still be true when it
     is read, since indices mean something else in a tensor of another shape: requests name the
-    tensor's generation. Where another tensor has the name by now, or the server has started anew,
-    the tensor is looked up again, and RuntimeError is raised if its shape or dtype differs. That is
-    raised in any case for a part of a larger array, whose place may have changed.
+    tensor's generation, and replies say the tensor's shape and dtype. Where another tensor has the
+    name by now, or the server has started anew, the tensor is looked up again, and RuntimeError is
+    raised if its shape or dtype differs. That is raised in any case for a part of a larger array,
+    whose place may have changed.
 
     Raises ReplyError if the listing says that the tensor cannot be read.
     """
@@ -120,7 +121,7 @@ class PublishedTensor:
             return None
         shared = self._session.shared(self.name, generation)
         if shared is not None:
-            self._check_unchanged(shared.shape, shared.dtype, self.shape)
+            self._check_unchanged(shared.shape, shared.dtype)
         return shared
 
     def _read_messages(
@@ -160,10 +161,10 @@ class PublishedTensor:
         PublishedAnewError where the server does not have the memory any more that the first of them
         are of.
         """
-        flat, shape = values.reshape(-1).view(np.uint8), values.shape
+        flat = values.reshape(-1).view(np.uint8)
         most = self._session.connected().max_reply_nbytes
         first, (buffer,) = self._session.request({**request, "fragment": 0})
-        self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
+        self._check_described(first["tensor"])
         if first["fragments"] > 1 and self.is_read_at_steps:
             raise ValueError(
                 f"{format_nbytes(values.nbytes)} of {self.name} do not fit one reply, and "
@@ -177,7 +178,7 @@ class PublishedTensor:
         def take(answer: Reply) -> None:
             nonlocal done
             reply, (buffer,) = answer
-            self._check_unchanged(tuple(reply["shape"]), dtype_of(reply["dtype"]), shape)
+            self._check_described(reply["tensor"])
             start = reply["offset"]
             flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
             done += len(buffer)
@@ -191,12 +192,14 @@ class PublishedTensor:
             raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
         return publication
 
-    def _check_unchanged(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], expected: tuple[int, ...]
-    ) -> None:
-        if (shape, dtype) != (expected, self.dtype):
+    def _check_described(self, tensor: Mapping[str, Any]) -> None:
+        """Refuse what is of another tensor, as a listing or a reply describes it."""
+        self._check_unchanged(tuple(tensor["shape"]), dtype_of(tensor["dtype"]))
+
+    def _check_unchanged(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if (shape, dtype) != (self.shape, self.dtype):
             raise RuntimeError(
-                f"{self.name} is {dtype} {shape} there now, not {self.dtype} {expected}: look it "
+                f"{self.name} is {dtype} {shape} there now, not {self.dtype} {self.shape}: look it "
                 "up anew"
             )
 
@@ -290,8 +293,11 @@ class PublishedTensor:
         def ask(generation: int) -> Reply:
             request = {**self._request(op, slices, generation, together), **more}
             if self in together.publications:
-                return self._of_named(lambda: self._session.request(request))
-            return self._session.request(request)
+                reply, buffers = self._of_named(lambda: self._session.request(request))
+            else:
+                reply, buffers = self._session.request(request)
+            self._check_described(reply["tensor"])
+            return reply, buffers
 
         answer = self._of_same(ask)
         publication = Publication(None, self._session.instance, answer[0]["publication"])
@@ -309,8 +315,6 @@ class PublishedTensor:
                     raise
             else:
                 if self._session.instance == instance:
-                    if generation == 0:
-                        self._look_up()  # the request could not say what it is of
                     return answer
                 if self._is_part:
                     raise RuntimeError(
@@ -336,5 +340,5 @@ class PublishedTensor:
             raise KeyError(f"no tensor is published as {self.name!r} any more")
         if problem := item.get("problem"):
             raise ReplyError("unreadable", f"{self.name} cannot be read: {problem}")
-        self._check_unchanged(tuple(item["shape"]), dtype_of(item["dtype"]), self.shape)
+        self._check_described(item)
         self._known = instance, item.get("generation", 0)
