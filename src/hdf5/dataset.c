@@ -261,6 +261,14 @@ static gpuf_status read_fill(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_se
   return GPUF_OK;
 }
 
+static void note_filters(gpufi_h5_dataset *dataset, const pipeline *filters) {
+  dataset->is_filtered = filters->count > 0;
+  dataset->filter_count = filters->count;
+  for (int i = 0; i < filters->count; i++) {
+    dataset->fletcher32_mask |= (uint32_t)(filters->ids[i] == H5Z_FILTER_FLETCHER32) << i;
+  }
+}
+
 static gpuf_status read_storage(gpufi_h5_dataset *dataset, size_t stored_nbytes,
                                 gpufi_h5_session *session, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
@@ -274,7 +282,7 @@ static gpuf_status read_storage(gpufi_h5_dataset *dataset, size_t stored_nbytes,
     status = read_pipeline(dataset, plist, &filters, session, err);
   }
   if (status == GPUF_OK) {
-    dataset->is_filtered = filters.count > 0;
+    note_filters(dataset, &filters);
     status = check_cd_values(dataset, &filters, stored_nbytes, err);
   }
   if (status == GPUF_OK) {

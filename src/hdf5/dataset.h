@@ -31,7 +31,9 @@ typedef struct gpufi_h5_dataset {
   gpufi_h5_route route;
   bool is_chunked;
   bool is_filtered;
-  bool is_new; /* the call has created it: no others have stored chunks */
+  int32_t filter_count;
+  uint32_t fletcher32_mask; /* bit i: filter i is fletcher32 */
+  bool is_new;              /* the call has created it: no others have stored chunks */
   /* HDF5 leaves memory as it is where nothing was written: the dataset has no fill value, its fill
    * time is NEVER, or other datasets hold its elements, for which that may be true. */
   bool has_gaps;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "hdf5/digest.h"
 #include "hdf5/outgoing.h"
+#include "hdf5/stored.h"
 #include "hdf5/types.h"
 
 #include <stdlib.h>
@@ -125,6 +126,12 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
       goto done;
     }
     fill_box(dataset, box->shape, buffer, buffer_shape, value);
+  }
+  if (!writes) {
+    status = gpufi_h5_stored_check(session, dataset, box, err);
+    if (status != GPUF_OK) {
+      goto done;
+    }
   }
   if (in_memory >= 0) {
     session->uses_chunk_cache = true;
