@@ -141,6 +141,9 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   if (result < 0) {
     status = gpufi_h5_fail(session, err, "%s dataset '%s' failed", writes ? "writing" : "reading",
                            dataset->name);
+    if (status == GPUF_ERR_HDF5) {
+      gpufi_h5_dataset_check_filters(dataset, session, writes, err);
+    }
   }
   if (status == GPUF_OK && writes && session->context && session->context->digest &&
       dataset->ndim == 0) {
