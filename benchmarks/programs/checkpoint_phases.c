@@ -49,9 +49,9 @@ TIMED(gpuf_status, gpufi_checkpoint_seal, PHASE_SEAL,
       (int fd, const char *path, const gpufi_h5_extents *elements, gpuf_error *err),
       (fd, path, elements, err))
 TIMED(gpuf_status, gpufi_checkpoint_publish, PHASE_PUBLISH,
-      (const gpufi_checkpoint_folder *folder, int64_t step, int fd, bool replaces, bool syncs,
-       gpuf_error *err),
-      (folder, step, fd, replaces, syncs, err))
+      (const gpufi_checkpoint_folder *folder, int64_t step,
+       const gpufi_checkpoint_temporary *temporary, bool replaces, bool syncs, gpuf_error *err),
+      (folder, step, temporary, replaces, syncs, err))
 TIMED(gpuf_status, gpufi_checkpoint_prune, PHASE_PRUNE,
       (const gpufi_checkpoint_folder *folder, const gpufi_checkpoint_keeping *keeping,
        gpuf_error *err),

@@ -14,6 +14,31 @@ gpuf_status gpufi_sync_descriptor(int fd, const char *path, gpuf_error *err) {
              : gpufi_fail_system(err, "flushing to the disk of", path, errno);
 }
 
+bool gpufi_is_name_of(const char *path, int fd) {
+  return gpufi_check_name(path, fd, NULL) == GPUF_OK;
+}
+
+gpuf_status gpufi_check_name(const char *path, int fd, gpuf_error *err) {
+  struct stat named, held;
+  const bool is_there = lstat(path, &named) == 0;
+  if ((!is_there && errno != ENOENT && errno != ENOTDIR) || fstat(fd, &held) != 0) {
+    return gpufi_fail_system(err, "looking at", path, errno);
+  }
+  if (is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_IO, is_there ? ESTALE : ENOENT,
+                    "'%s' was %s by another program while it was written: write it again, and let "
+                    "one program at a time write or remove files of the folder",
+                    path, is_there ? "replaced" : "removed");
+}
+
+void gpufi_remove_name(const char *path, int fd) {
+  if (gpufi_is_name_of(path, fd)) {
+    unlink(path);
+  }
+}
+
 /* Give the file a name that no other one has. A file system that cannot do so in one step has it
  * under both names for a moment. */
 static int rename_new(const char *from, const char *to) {
@@ -39,6 +64,9 @@ gpuf_status gpufi_publish_file(const gpufi_publication *publication, gpuf_error 
   gpuf_status status = publication->replaces ? check_replaced(to, err) : GPUF_OK;
   if (status == GPUF_OK && publication->syncs) {
     status = gpufi_sync_descriptor(publication->fd, from, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_check_name(from, publication->fd, err); /* flushing takes its time */
   }
   if (status != GPUF_OK) {
     return status;

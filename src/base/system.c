@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 int64_t gpufi_env_int64(const char *name, int64_t fallback) {
@@ -110,7 +112,7 @@ int64_t gpufi_read(int fd, void *bytes, size_t nbytes) {
   return (int64_t)done;
 }
 
-bool gpufi_write(int fd, const void *bytes, size_t nbytes) {
+static bool write_all(int fd, const void *bytes, size_t nbytes) {
   size_t done = 0;
   while (done < nbytes) {
     const ssize_t count = write(fd, (const char *)bytes + done, nbytes - done);
@@ -120,6 +122,25 @@ bool gpufi_write(int fd, const void *bytes, size_t nbytes) {
     done += count > 0 ? (size_t)count : 0;
   }
   return true;
+}
+
+/* Beyond the limit of a file's size (`ulimit -f`) the system also sends the thread a signal, by
+ * which the process ends: it is taken before it arrives. */
+bool gpufi_write(int fd, const void *bytes, size_t nbytes) {
+  static const struct timespec now = {0, 0};
+  sigset_t signals, previous, pending;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &signals, &previous);
+  const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ);
+  const bool done = write_all(fd, bytes, nbytes);
+  const int code = errno;
+  if (!done && code == EFBIG && !was_pending) {
+    sigtimedwait(&signals, NULL, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  errno = code;
+  return done;
 }
 
 bool gpufi_close(int fd) {

@@ -31,7 +31,7 @@ int gpufi_open(const char *path, int flags, unsigned mode);
 /* Read up to `nbytes`, all that there are, whatever signals arrive. -1, with errno, after a
  * failure. */
 int64_t gpufi_read(int fd, void *bytes, size_t nbytes);
-/* Write all bytes. False, with errno, after a failure. */
+/* Write all bytes. False, with errno, after a failure; none of them ends the process by SIGXFSZ. */
 bool gpufi_write(int fd, const void *bytes, size_t nbytes);
 /* close(2); the system has taken the descriptor back also where a signal interrupts it, which is no
  * failure therefore. */

@@ -136,20 +136,38 @@ static gpuf_status check_cd_values(const gpufi_h5_dataset *dataset, const pipeli
   return GPUF_OK;
 }
 
-/* HDF5 itself would say that a folder cannot be opened, not that a filter is missing. */
+/* HDF5 itself would say that a folder cannot be opened, not that a filter is missing. `remedy` is
+ * what may be done instead of installing it. */
 static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline *filters,
-                                 gpufi_h5_session *session, gpuf_error *err) {
+                                 const char *remedy, gpufi_h5_session *session, gpuf_error *err) {
   for (int i = 0; i < filters->count; i++) {
     if (session->api->Zfilter_avail(filters->ids[i]) <= 0) {
       session->api->Eclear2(H5E_DEFAULT);
       return gpufi_fail(err, GPUF_ERR_HDF5, 0,
                         "dataset '%s' is stored with HDF5 filter %d ('%s'), which this libhdf5 "
                         "does not find: install that filter's plugin and name its folder in "
-                        "HDF5_PLUGIN_PATH (in Python, import hdf5plugin)",
-                        dataset->name, (int)filters->ids[i], filters->names[i]);
+                        "HDF5_PLUGIN_PATH (in Python, import hdf5plugin)%s",
+                        dataset->name, (int)filters->ids[i], filters->names[i], remedy);
     }
   }
   return GPUF_OK;
+}
+
+gpuf_status gpufi_h5_dataset_check_filters(const gpufi_h5_dataset *dataset,
+                                           gpufi_h5_session *session, bool writes,
+                                           gpuf_error *err) {
+  const bool is_coded_here = dataset->route != GPUFI_H5_ROUTE_HDF5;
+  pipeline filters;
+  gpuf_status status = GPUF_OK;
+  const hid_t plist = session->api->Dget_create_plist(dataset->id);
+  if (plist >= 0 && read_pipeline(dataset, plist, &filters, session, NULL) == GPUF_OK) {
+    status = check_filters(
+        dataset, &filters,
+        writes && is_coded_here ? ", or write whole chunks, which gpufetch encodes itself" : "",
+        session, err);
+  }
+  gpufi_h5_close(session, plist);
+  return status;
 }
 
 /* Whether the filters are such steps, and a library inflates those of deflate. */
@@ -261,6 +279,14 @@ static gpuf_status read_fill(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_se
   return GPUF_OK;
 }
 
+static void note_filters(gpufi_h5_dataset *dataset, const pipeline *filters) {
+  dataset->is_filtered = filters->count > 0;
+  dataset->filter_count = filters->count;
+  for (int i = 0; i < filters->count; i++) {
+    dataset->fletcher32_mask |= (uint32_t)(filters->ids[i] == H5Z_FILTER_FLETCHER32) << i;
+  }
+}
+
 static gpuf_status read_storage(gpufi_h5_dataset *dataset, size_t stored_nbytes,
                                 gpufi_h5_session *session, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
@@ -274,14 +300,14 @@ static gpuf_status read_storage(gpufi_h5_dataset *dataset, size_t stored_nbytes,
     status = read_pipeline(dataset, plist, &filters, session, err);
   }
   if (status == GPUF_OK) {
-    dataset->is_filtered = filters.count > 0;
+    note_filters(dataset, &filters);
     status = check_cd_values(dataset, &filters, stored_nbytes, err);
   }
   if (status == GPUF_OK) {
     choose_route(dataset, plist, &filters, session);
   }
   if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_HDF5) {
-    status = check_filters(dataset, &filters, session, err);
+    status = check_filters(dataset, &filters, "", session, err);
   } else if (status == GPUF_OK) {
     status = read_fill(dataset, plist, session, err);
   }

@@ -31,7 +31,9 @@ typedef struct gpufi_h5_dataset {
   gpufi_h5_route route;
   bool is_chunked;
   bool is_filtered;
-  bool is_new; /* the call has created it: no others have stored chunks */
+  int32_t filter_count;
+  uint32_t fletcher32_mask; /* bit i: filter i is fletcher32 */
+  bool is_new;              /* the call has created it: no others have stored chunks */
   /* HDF5 leaves memory as it is where nothing was written: the dataset has no fill value, its fill
    * time is NEVER, or other datasets hold its elements, for which that may be true. */
   bool has_gaps;
@@ -48,6 +50,10 @@ typedef struct gpufi_h5_dataset {
 /* Inspect the open dataset `id`. Entered. */
 gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
                                   gpuf_error *err);
+/* After HDF5 failed to read or write elements: GPUF_ERR_HDF5 where the library lacks a filter of
+ * the dataset, which is then the cause; else `err` is left alone. Entered. */
+gpuf_status gpufi_h5_dataset_check_filters(const gpufi_h5_dataset *dataset,
+                                           gpufi_h5_session *session, bool writes, gpuf_error *err);
 /* The box of the tensor's shape that begins at `start`, or the whole dataset for NULL.
  * GPUF_ERR_INVALID where the box does not lie in the dataset, where the tensor has another dtype,
  * or, for NULL, another shape. `role` is "source" or "destination", for messages. */

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "hdf5/digest.h"
 #include "hdf5/outgoing.h"
+#include "hdf5/stored.h"
 #include "hdf5/types.h"
 
 #include <stdlib.h>
@@ -126,6 +127,12 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
     }
     fill_box(dataset, box->shape, buffer, buffer_shape, value);
   }
+  if (!writes) {
+    status = gpufi_h5_stored_check(session, dataset, box, err);
+    if (status != GPUF_OK) {
+      goto done;
+    }
+  }
   if (in_memory >= 0) {
     session->uses_chunk_cache = true;
     result = writes ? api->Dwrite(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer)
@@ -134,6 +141,9 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   if (result < 0) {
     status = gpufi_h5_fail(session, err, "%s dataset '%s' failed", writes ? "writing" : "reading",
                            dataset->name);
+    if (status == GPUF_ERR_HDF5) {
+      gpufi_h5_dataset_check_filters(dataset, session, writes, err);
+    }
   }
   if (status == GPUF_OK && writes && session->context && session->context->digest &&
       dataset->ndim == 0) {

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "hdf5/grid.h"
+
+#define CHECKSUM_NBYTES 4 /* of fletcher32 */
 
 /* For H5Dchunk_iter: no chunk is wanted. */
 static int stop(const hsize_t *offset, unsigned filter_mask, haddr_t address, hsize_t nbytes,
@@ -44,6 +47,51 @@ gpuf_status gpufi_h5_stored_flush(gpufi_h5_session *session, const gpufi_h5_data
                                     "it that it has in memory",
                                     dataset->name)
                     : GPUF_OK;
+}
+
+/* Whether the filter that a chunk went through last is fletcher32; no filter was skipped where the
+ * library does not say which. */
+static bool ends_in_checksum(const gpufi_h5_api *api, const gpufi_h5_dataset *dataset,
+                             const hsize_t *offset) {
+  unsigned filter_mask = 0;
+  haddr_t address;
+  hsize_t nbytes;
+  if (api->Dget_chunk_info_by_coord) {
+    api->Dget_chunk_info_by_coord(dataset->id, offset, &filter_mask, &address, &nbytes);
+  }
+  int32_t last = dataset->filter_count - 1;
+  while (last >= 0 && filter_mask >> last & 1) {
+    last--;
+  }
+  return last >= 0 && dataset->fletcher32_mask >> last & 1;
+}
+
+gpuf_status gpufi_h5_stored_check(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                  const gpufi_h5_box *box, gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  gpufi_h5_grid grid = {.total = 0};
+  int64_t start[GPUF_NDIM_MAX];
+  hsize_t offset[GPUF_NDIM_MAX];
+  if (dataset->is_chunked && dataset->fletcher32_mask != 0) {
+    gpufi_h5_grid_init(&grid, dataset->ndim, box, dataset->chunk, dataset->chunk);
+  }
+  for (int64_t i = 0; i < grid.total; i++) {
+    hsize_t nbytes = 0;
+    gpufi_h5_grid_origin(&grid, i, start);
+    for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+      offset[axis] = (hsize_t)start[axis];
+    }
+    session->uses_chunk_cache = true;
+    if (api->Dget_chunk_storage_size(dataset->id, offset, &nbytes) >= 0 && nbytes > 0 &&
+        nbytes < CHECKSUM_NBYTES && ends_in_checksum(api, dataset, offset)) {
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "chunk at (%s) of dataset '%s' takes %d bytes in the file, and its "
+                        "fletcher32 checksum alone takes %d: the file is damaged",
+                        gpufi_h5_list_of(dataset->ndim, start).text, dataset->name, (int)nbytes,
+                        CHECKSUM_NBYTES);
+    }
+  }
+  return GPUF_OK;
 }
 
 /* The index "single chunk" is that of a dataset of one chunk which cannot grow. */

@@ -10,6 +10,12 @@
 gpuf_status gpufi_h5_stored_flush(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                   gpuf_error *err);
 
+/* Before HDF5 reads the elements of a box: GPUF_ERR_CORRUPT where a chunk has less bytes than the
+ * checksum that filter fletcher32 has put last, from which HDF5 would read beyond its end. Entered.
+ */
+gpuf_status gpufi_h5_stored_check(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                  const gpufi_h5_box *box, gpuf_error *err);
+
 /* Before writing: whether HDF5 would take what H5Dwrite_chunk writes for a chunk that skipped its
  * filter. H5Dwrite knows what it writes. Entered. */
 bool gpufi_h5_stored_mask_is_mistaken(const gpufi_h5_session *session,

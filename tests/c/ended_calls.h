@@ -34,6 +34,7 @@ typedef struct failing {
 static failing failing_open, failing_read, failing_unlink, failing_copy;
 static void (*before_open)(const char *path); /* of a checkpoint; NULL = nothing */
 static void (*before_read)(void);             /* by position; NULL = nothing */
+static void (*before_sync)(int fd);           /* NULL = nothing */
 
 static inline bool fails_now(failing *f) {
   if (atomic_load(&f->count) <= 0 || atomic_fetch_sub(&f->count, 1) <= 0) {
@@ -107,6 +108,9 @@ HIDDEN int ftruncate64(int fd, off64_t nbytes) {
 }
 
 HIDDEN int fsync(int fd) {
+  if (before_sync) {
+    before_sync(fd);
+  }
   count_call();
   return (int)syscall(SYS_fsync, fd);
 }

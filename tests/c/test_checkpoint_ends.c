@@ -345,6 +345,20 @@ static void fill_the_disk(void) {
   exit(7);
 }
 
+/* Not even the lock file's note may be written, on the program's own thread. */
+static void open_without_room(void) {
+  const struct rlimit none = {0, RLIM_INFINITY};
+  signal(SIGXFSZ, SIG_DFL);
+  CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
+  open_and_close();
+}
+
+static void a_limit_of_no_bytes_does_not_end_the_process(void) {
+  make_folder();
+  CHECK(await(start(open_without_room)) == 0);
+  remove_folder();
+}
+
 static void a_full_disk_costs_one_checkpoint(void) {
   make_folder();
   for (int i = 0; i < 2; i++) {
@@ -557,6 +571,7 @@ int main(void) {
   TEST(exit_on_the_writers_own_thread_ends_the_process);
   TEST(exit_without_close_leaves_what_is_finished);
   TEST(a_full_disk_costs_one_checkpoint);
+  TEST(a_limit_of_no_bytes_does_not_end_the_process);
   TEST(a_prefix_has_one_writing_process);
   TEST(forked_children_touch_nothing);
   return test_finish();

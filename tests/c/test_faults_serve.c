@@ -85,7 +85,8 @@ static outcome start_limited(int resource, rlim_t value, const char *named) {
     return ANOTHER;
   }
   if (gpuf_server_start(NULL, &server, &err) != GPUF_OK) {
-    return strstr(err.message, named) && strstr(err.message, "raise") ? REFUSED : ANOTHER;
+    const bool says_remedy = strstr(err.message, "raise") || strstr(err.message, "set JUPYTER_");
+    return strstr(err.message, named) && says_remedy ? REFUSED : ANOTHER;
   }
   return gpuf_server_stop(server, &err) == GPUF_OK ? STARTED : ANOTHER;
 }
@@ -113,6 +114,10 @@ static void too_few_descriptors_are_an_error_that_names_the_limit(void) {
     outcome_under(RLIMIT_NOFILE, value, "RLIMIT_NOFILE");
   }
   CHECK(outcome_under(RLIMIT_NOFILE, open_count + 45, "RLIMIT_NOFILE") == STARTED);
+}
+
+static void files_of_no_bytes_are_an_error(void) {
+  CHECK(outcome_under(RLIMIT_FSIZE, 0, "File too large") == REFUSED);
 }
 
 static void too_few_threads_are_an_error_that_names_the_limit(void) {
@@ -144,6 +149,7 @@ int main(void) {
     return 1;
   }
   TEST(too_few_descriptors_are_an_error_that_names_the_limit);
+  TEST(files_of_no_bytes_are_an_error);
   TEST(too_few_threads_are_an_error_that_names_the_limit);
   TEST(too_little_memory_is_an_error_that_names_the_limit);
   TEST(an_answer_whose_memory_was_reserved_is_not_lost);

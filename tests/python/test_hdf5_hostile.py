@@ -87,6 +87,49 @@ def test_false_cd_values_are_an_error_that_names_the_sizes(tmp_path: Path, type_
             gf.hdf5.read(path, "x", device=device)
 
 
+# --- fletcher32 ----------------------------------------------------------------------------------
+
+# HDF5 itself reads beyond the end of such a chunk, and the process ends by SIGSEGV.
+READ_SHORT = """
+import sys
+import h5py, gpufetch as gf
+from gpufetch.__main__ import main
+path, name = sys.argv[1:]
+for device in ("cpu", "host:0") if name != "text" else ():
+    try:
+        gf.hdf5.read(path, name, device=device)
+    except gf.Error as error:
+        print("refused:", error)
+if name == "sum":
+    with gf.hdf5.accelerate(), h5py.File(path) as file:
+        try:
+            file[name][...]
+        except OSError as error:
+            print("refused:", error)
+print("status", main(["verify", path]))
+"""
+
+
+@pytest.mark.parametrize("name", ["gpufetch", "big-endian", "sum", "skipped", "text"])
+def test_a_chunk_shorter_than_its_checksum_is_refused(tmp_path: Path, name: str) -> None:
+    dtype = {"big-endian": ">f8", "text": "S8"}.get(name, "f8")
+    options = {} if name in ("sum", "text", "big-endian") else gf.hdf5.filter_options()
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset(
+            name, (300_000,), dtype, chunks=(100_000,), fletcher32=True, **options
+        )
+        x[...] = 1
+        filters = [x.id.get_create_plist().get_filter(i)[0] for i in range(1 + bool(options))]
+        mask = 1 << filters.index(gf.hdf5.FILTER_ID) if name == "skipped" else 0
+        x.id.write_direct_chunk((100_000,), b"abc", mask)
+    said = python(READ_SHORT, path, name).splitlines()
+    refused = [line for line in said if line.startswith("refused: ")]
+    assert len(refused) == {"text": 0, "sum": 3}.get(name, 2)
+    assert said[-1] == "status 1"
+    assert any(f"dataset '/{name}', chunk at (100000): " in line for line in said)
+
+
 # --- The index of chunks -------------------------------------------------------------------------
 
 SHAPE, CHUNK = (40, 100), (5, 100)

@@ -102,6 +102,23 @@ def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
     python(environment, code, packages)
 
 
+def test_a_package_that_was_made_lazy_before_gets_the_filter(
+    environment: dict[str, str], packages: Path
+) -> None:
+    code = """
+    import importlib.util, sys
+    sys.path.append(sys.argv[1])
+    spec = importlib.util.find_spec("netCDF4")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    netCDF4 = sys.modules["netCDF4"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(netCDF4)
+    import hdf5_gpufetch
+    assert "netCDF4.extension" not in sys.modules
+    assert netCDF4.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
+    """
+    python(environment, code, packages)
+
+
 # On another thread, netCDF4's import comes to where `sys.pause` is called, and waits.
 HALFWAY = {
     "creating": """
@@ -302,6 +319,18 @@ def test_it_imports_and_names_its_plugin_without_h5py(environment: dict[str, str
     assert run(environment, "-S", "-m", "hdf5_gpufetch", "plugin-path").strip() == folder
     said = run(environment, "-S", "-m", "hdf5_gpufetch", "ls", FIXTURES, fails=True)
     assert said == "hdf5-gpufetch ls: this needs h5py: pip install h5py\n"
+
+
+def test_it_imports_where_h5py_is_blocked(environment: dict[str, str], packages: Path) -> None:
+    code = """
+    import sys
+    sys.modules["h5py"] = None
+    sys.path.append(sys.argv[1])
+    import netCDF4
+    import hdf5_gpufetch
+    assert netCDF4.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
+    """
+    python(environment, code, packages)
 
 
 @hangs_under_sanitizers

@@ -14,6 +14,7 @@ from h5py import h5d, h5t, h5z
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_IDS
+from gpufetch.hdf5._stored import has_short_chunks
 from gpufetch.hdf5._types import is_native
 
 __all__ = ["Acceleration", "accelerate"]
@@ -115,6 +116,9 @@ def _read(dataset: h5py.Dataset, args: tuple[Any, ...]) -> npt.NDArray[Any] | No
     except Exception as error:
         if not _is_of_read(error):
             raise
+        # HDF5 would end the process by them.
+        if isinstance(error, _core.Error) and has_short_chunks(dataset.id):
+            raise OSError(str(error)) from error
         return None
     return values
 

@@ -13,6 +13,7 @@ from gpufetch import _core
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, Filter
+from gpufetch.hdf5._stored import has_short_chunks, is_short
 from gpufetch.hdf5._types import fill_value, holds, is_native
 
 __all__ = ["BOX_NBYTES", "Dataset"]
@@ -41,6 +42,7 @@ class Dataset:
         self.size = 0 if self.is_null else int(np.prod(self.shape, dtype=object))
         self.nbytes = self.size * self.itemsize
         self.layout: int = self.plist.get_layout()
+        self._may_have_short_chunks: bool | None = None  # None: not known yet
         self.memory = memory or self._choose()
 
     def _choose(self) -> str:
@@ -123,10 +125,26 @@ class Dataset:
         if self.memory == "numbers":
             region = start, shape
             return np.asarray(_core.h5_read(phil, self.id.id, region=region, device="cpu"))
+        self._refuse_short_chunks(start, shape)
         values, tid = self._empty(shape)
         in_memory, in_file = _spaces(start, shape, self.space)
         self.id.read(in_memory, in_file, values, mtype=tid)
         return values
+
+    def _refuse_short_chunks(self, start: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        if self._may_have_short_chunks is None:
+            self._may_have_short_chunks = self.layout == h5d.CHUNKED and has_short_chunks(self.id)
+        if not self._may_have_short_chunks:
+            return
+        for offset, _ in boxes(shape, self.plist.get_chunk(), self.itemsize, 0):
+            place = tuple(a + b for a, b in zip(start, offset, strict=True))
+            mask, stored = self.id.read_direct_chunk(place)
+            if is_short(self.id, mask, len(stored)):
+                at = ", ".join(map(str, place))
+                raise OSError(
+                    f"chunk at ({at}) takes {len(stored)} bytes in the file, and its fletcher32 "
+                    "checksum alone takes 4: the file is damaged"
+                )
 
     def write(self, start: tuple[int, ...], values: npt.NDArray[Any]) -> None:
         """Write a box that read() gave, for this dataset or one of the same type."""

@@ -6,9 +6,17 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from h5py import h5d, h5o
+from h5py import h5d, h5o, h5z
 
-__all__ = ["edge_may_be_plain", "is_header_checked", "stored_chunks"]
+__all__ = [
+    "edge_may_be_plain",
+    "has_short_chunks",
+    "is_header_checked",
+    "is_short",
+    "stored_chunks",
+]
+
+_CHECKSUM_NBYTES = 4  # of fletcher32
 
 
 def stored_chunks(dataset: h5d.DatasetID) -> Iterator[Any]:
@@ -18,6 +26,28 @@ def stored_chunks(dataset: h5d.DatasetID) -> Iterator[Any]:
         dataset.chunk_iter(listed.append)
         return iter(listed)
     return (dataset.get_chunk_info(i) for i in range(dataset.get_num_chunks()))
+
+
+def is_short(dataset: h5d.DatasetID, mask: int, nbytes: int) -> bool:
+    """Whether a stored chunk has less bytes than the checksum that fletcher32 has put last.
+
+    HDF5 reads beyond the end of such a chunk, and the process ends.
+    """
+    if not 0 < nbytes < _CHECKSUM_NBYTES:
+        return False
+    plist = dataset.get_create_plist()
+    applied = (i for i in reversed(range(plist.get_nfilters())) if not mask >> i & 1)
+    last = next(applied, None)
+    return last is not None and plist.get_filter(last)[0] == h5z.FILTER_FLETCHER32
+
+
+def has_short_chunks(dataset: h5d.DatasetID) -> bool:
+    """Whether a chunk is as `is_short` says, as far as this HDF5 lists them."""
+    plist = dataset.get_create_plist()
+    numbers = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    if h5z.FILTER_FLETCHER32 not in numbers or not hasattr(dataset, "get_num_chunks"):
+        return False
+    return any(is_short(dataset, i.filter_mask, i.size) for i in stored_chunks(dataset))
 
 
 def edge_may_be_plain(dataset: h5d.DatasetID) -> Callable[[Any], bool]:

@@ -48,8 +48,8 @@ def _call(register: Callable[[], object]) -> None:
         warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
 
-def _call_at_end(package: str, register: Callable[[], object]) -> None:
-    """Have `register` called at the end of a package's import, where that is under way.
+def _call_at_end(package: str, register: Callable[[], object]) -> bool:
+    """Have `register` called at the end of a package's import; False where none is under way.
 
     The last that the import system does is to say in the module's spec that it is over.
     """
@@ -65,11 +65,12 @@ def _call_at_end(package: str, register: Callable[[], object]) -> None:
         # Not by the module's own way, in which one that is loaded lazily would be loaded now.
         spec = object.__getattribute__(sys.modules.get(package), "__spec__")
     except AttributeError:
-        return
+        return False
     if type(spec) is ModuleSpec and getattr(spec, "_initializing", False):
         spec.__class__ = Watched
         if not getattr(spec, "_initializing", False):  # it has ended in between
             spec.__class__ = ModuleSpec
+    return bool(getattr(spec, "_initializing", False))
 
 
 class _Finder(MetaPathFinder):
@@ -87,8 +88,9 @@ class _Finder(MetaPathFinder):
         package = name.partition(".")[0]
         if package not in _PACKAGES:
             return None
-        if package != name:  # the package may have been found before there was this finder
-            _call_at_end(package, self._register)
+        # The package may have been found before there was this finder. One that is loaded lazily
+        # (importlib.util.LazyLoader) imports its modules when it is first used.
+        if package != name and _call_at_end(package, self._register):
             return None
         asked = (threading.get_ident(), name)
         if asked in self._asking:  # by another finder, which asks all finders, too

@@ -60,7 +60,8 @@ def register_on_import() -> None:
     on another thread. Where another thread is importing h5py, its import needs h5py's lock: this
     one waits for it before it takes the lock.
     """
-    h5py = importlib.import_module("h5py") if "h5py" in sys.modules else None
+    is_there = sys.modules.get("h5py") is not None  # None: its import is blocked
+    h5py = importlib.import_module("h5py") if is_there else None
     lock = None if h5py is None or "h5py" in _registered else h5py._objects.phil
     deadline = time.monotonic() + _WAIT_S
     while lock is not None and not lock.acquire(blocking=False):

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/publish.h"
 #include "base/system.h"
 #include "hdf5/checkpoint/seal.h"
 #include "hdf5/checkpoint/shard_files.h"
@@ -97,14 +98,14 @@ static bool is_ours_alone(int fd, struct stat *file) {
 static bool take_over(const gpufi_checkpoint_folder *folder, const char *from, bool syncs,
                       const gpufi_checkpoint_temporary *temporary) {
   struct stat file;
-  if (rename(from, temporary->path.text) != 0) {
+  if (!gpufi_is_name_of(from, temporary->fd) || rename(from, temporary->path.text) != 0) {
     return false;
   }
   if (is_ours_alone(temporary->fd, &file) &&
       (!syncs || gpufi_checkpoint_folder_sync(folder, NULL) == GPUF_OK)) {
     return true;
   }
-  unlink(temporary->path.text);
+  gpufi_checkpoint_temporary_remove(temporary);
   return false;
 }
 

@@ -298,11 +298,16 @@ gpuf_status gpufi_checkpoint_folder_check_new(const gpufi_checkpoint_folder *fol
   return errno == ENOENT ? GPUF_OK : gpufi_fail_system(err, "looking for", path.text, errno);
 }
 
+/* A temporary that nobody writes, while the prefix is locked. */
+static void remove_left(const gpufi_checkpoint_folder *folder, int64_t step) {
+  unlink(gpufi_checkpoint_temporary_of(folder, step).text);
+}
+
 gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
   step_list list;
   const gpuf_status status = list_steps(folder, true, &list, err);
   for (size_t i = 0; i < list.count; i++) {
-    gpufi_checkpoint_temporary_remove(folder, list.steps[i]);
+    remove_left(folder, list.steps[i]);
   }
   free(list.steps);
   return status;
@@ -316,33 +321,37 @@ gpuf_status gpufi_checkpoint_temporary_create(const gpufi_checkpoint_folder *fol
   temporary->path = gpufi_checkpoint_temporary_of(folder, step);
   temporary->recycled_nbytes = 0;
   temporary->spare_step = -1;
-  gpufi_checkpoint_temporary_remove(folder, step); /* one that could not be removed before */
+  remove_left(folder, step); /* one that could not be removed before */
   temporary->fd = gpufi_open(temporary->path.text, O_RDWR | O_CREAT | O_EXCL, 0666);
   return temporary->fd >= 0
              ? GPUF_OK
              : gpufi_fail_system(err, "making the file", temporary->path.text, errno);
 }
 
-void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_folder *folder, int64_t step) {
-  unlink(gpufi_checkpoint_temporary_of(folder, step).text);
+void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_temporary *temporary) {
+  gpufi_remove_name(temporary->path.text, temporary->fd);
 }
 
 gpuf_status gpufi_checkpoint_folder_sync(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
   return gpufi_sync_descriptor(folder->fd, folder->path, err);
 }
 
-gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step, int fd,
-                                     bool replaces, bool syncs, gpuf_error *err) {
-  const gpufi_checkpoint_path from = gpufi_checkpoint_temporary_of(folder, step);
+gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step,
+                                     const gpufi_checkpoint_temporary *temporary, bool replaces,
+                                     bool syncs, gpuf_error *err) {
   const gpufi_checkpoint_path to = gpufi_checkpoint_path_of(folder, step);
   const gpufi_publication publication = {
-      .from = from.text,
+      .from = temporary->path.text,
       .to = to.text,
       .folder = folder->path,
-      .fd = fd,
+      .fd = temporary->fd,
       .folder_fd = folder->fd,
       .replaces = replaces,
       .syncs = syncs,
   };
-  return gpufi_publish_file(&publication, err);
+  const gpuf_status status = gpufi_publish_file(&publication, err);
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_temporary_remove(temporary);
+  }
+  return status;
 }

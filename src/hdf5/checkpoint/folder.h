@@ -66,16 +66,18 @@ gpuf_status gpufi_checkpoint_folder_check_new(const gpufi_checkpoint_folder *fol
 /* Remove the temporaries, which are dead owners' while the prefix is locked. */
 gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err);
 
-/* Make the step's temporary, empty, and open it. */
+/* Make the step's temporary, empty, and open it; `temporary->fd` is -1 where that fails. */
 gpuf_status gpufi_checkpoint_temporary_create(const gpufi_checkpoint_folder *folder, int64_t step,
                                               gpufi_checkpoint_temporary *temporary,
                                               gpuf_error *err);
-void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_folder *folder, int64_t step);
+/* Remove its name, unless another program has put something else there; it stays open. */
+void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_temporary *temporary);
 /* Have changes of names on the disk. */
 gpuf_status gpufi_checkpoint_folder_sync(const gpufi_checkpoint_folder *folder, gpuf_error *err);
-/* Give the temporary, open as `fd`, its final name, which no file has, or any with `replaces`. With
- * `syncs`, the file is on the disk before that, and its name afterwards. */
-gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step, int fd,
-                                     bool replaces, bool syncs, gpuf_error *err);
+/* Give the temporary its final name, which no file has, or any with `replaces`. With `syncs`, the
+ * file is on the disk before that, and its name afterwards. Of a failure no temporary is left. */
+gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step,
+                                     const gpufi_checkpoint_temporary *temporary, bool replaces,
+                                     bool syncs, gpuf_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/publish.h"
 #include "hdf5/checkpoint/shard_files.h"
 
 gpuf_status gpufi_checkpoint_fail_at_end(gpuf_error *err) {
@@ -42,7 +43,7 @@ gpuf_status gpufi_checkpoint_fill(gpuf_checkpoint *c, gpufi_checkpoint_contents 
                         strerror(errno));
   }
   if (status != GPUF_OK) {
-    gpufi_checkpoint_temporary_remove(&c->folder, contents->step);
+    gpufi_checkpoint_temporary_remove(temporary);
   }
   *nbytes = (uint64_t)file.st_size;
   return status;
@@ -80,10 +81,7 @@ void gpufi_checkpoint_remove_older(gpuf_checkpoint *c, const gpufi_checkpoint_co
 
 /* It also has its name where nothing but the flush of the folder failed. */
 bool gpufi_checkpoint_is_published(const gpuf_checkpoint *c, int fd) {
-  struct stat named, open;
-  const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(&c->folder, c->contents.step);
-  return lstat(path.text, &named) == 0 && fstat(fd, &open) == 0 && named.st_dev == open.st_dev &&
-         named.st_ino == open.st_ino;
+  return gpufi_is_name_of(gpufi_checkpoint_path_of(&c->folder, c->contents.step).text, fd);
 }
 
 gpufi_checkpoint_rank_file gpufi_checkpoint_rank_file_of(const gpuf_checkpoint *c) {

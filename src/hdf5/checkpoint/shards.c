@@ -162,7 +162,7 @@ void gpufi_checkpoint_shards_end(gpufi_checkpoint_shards *shards, bool removes) 
   for (size_t i = 0; i < shards->count; i++) {
     if (shards->files[i].fd >= 0) {
       if (removes) {
-        unlink(shards->files[i].path.text);
+        gpufi_remove_name(shards->files[i].path.text, shards->files[i].fd);
       }
       gpufi_close(shards->files[i].fd);
     }
@@ -171,19 +171,26 @@ void gpufi_checkpoint_shards_end(gpufi_checkpoint_shards *shards, bool removes) 
   *shards = (gpufi_checkpoint_shards){NULL, 0};
 }
 
-/* --- Flushing ---------------------------------------------------------------- */
+/* --- Finishing --------------------------------------------------------------- */
 
 static gpuf_status flush_file(void *arg, size_t index, gpuf_error *err) {
   const gpufi_checkpoint_temporary *const files = arg;
   return gpufi_sync_descriptor(files[index].fd, files[index].path.text, err);
 }
 
-gpuf_status gpufi_checkpoint_shards_sync(const gpufi_checkpoint_shards *shards,
-                                         const gpufi_checkpoint_folder *folder, gpuf_error *err) {
-  if (shards->count == 0) {
-    return GPUF_OK;
-  }
+static gpuf_status flush_all(const gpufi_checkpoint_shards *shards,
+                             const gpufi_checkpoint_folder *folder, gpuf_error *err) {
   const gpuf_status status =
       gpufi_workers_each(shards->count, (int32_t)shards->count, flush_file, shards->files, err);
   return status == GPUF_OK ? gpufi_checkpoint_folder_sync(folder, err) : status;
+}
+
+gpuf_status gpufi_checkpoint_shards_finish(const gpufi_checkpoint_shards *shards,
+                                           const gpufi_checkpoint_folder *folder, bool syncs,
+                                           gpuf_error *err) {
+  gpuf_status status = syncs && shards->count > 0 ? flush_all(shards, folder, err) : GPUF_OK;
+  for (size_t i = 0; i < shards->count && status == GPUF_OK; i++) {
+    status = gpufi_check_name(shards->files[i].path.text, shards->files[i].fd, err);
+  }
+  return status;
 }

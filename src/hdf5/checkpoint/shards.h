@@ -20,9 +20,10 @@ gpuf_status gpufi_checkpoint_shards_write(gpufi_checkpoint_shards *shards,
                                           const gpufi_checkpoint_temporary *master,
                                           gpufi_checkpoint_snapshot *snapshot,
                                           gpufi_checkpoint_contents *contents, gpuf_error *err);
-/* Have them, and their names, on the disk. */
-gpuf_status gpufi_checkpoint_shards_sync(const gpufi_checkpoint_shards *shards,
-                                         const gpufi_checkpoint_folder *folder, gpuf_error *err);
+/* Look whether they have their names still, with `syncs` once they and these are on the disk. */
+gpuf_status gpufi_checkpoint_shards_finish(const gpufi_checkpoint_shards *shards,
+                                           const gpufi_checkpoint_folder *folder, bool syncs,
+                                           gpuf_error *err);
 /* What the contents' shards take, once they are written. */
 uint64_t gpufi_checkpoint_shards_nbytes(const gpufi_checkpoint_contents *contents);
 /* Of the older files that they were. */

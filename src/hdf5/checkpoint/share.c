@@ -48,8 +48,8 @@ void gpufi_checkpoint_write_share(gpuf_checkpoint *c) {
   } else {
     gpufi_checkpoint_end_snapshot(c, w->status, err);
   }
-  if (w->status == GPUF_OK && !c->options.unsynced) {
-    w->status = gpufi_checkpoint_shards_sync(&w->shards, &c->folder, err);
+  if (w->status == GPUF_OK) {
+    w->status = gpufi_checkpoint_shards_finish(&w->shards, &c->folder, !c->options.unsynced, err);
   }
   if (w->status == GPUF_OK) {
     w->status = tell_rank_0(c, err);
@@ -117,7 +117,10 @@ static gpuf_status write_master(gpuf_checkpoint *c, gpufi_checkpoint_contents *a
   if (status != GPUF_OK) {
     return status;
   }
-  status = gpufi_checkpoint_temporary_create(&c->folder, all->step, temporary, err);
+  status = gpufi_checkpoint_folder_check(&c->folder, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_temporary_create(&c->folder, all->step, temporary, err);
+  }
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_fill(c, all, temporary, nbytes, err);
   }
@@ -127,13 +130,9 @@ static gpuf_status write_master(gpuf_checkpoint *c, gpufi_checkpoint_contents *a
 
 static gpuf_status publish(gpuf_checkpoint *c, const gpufi_checkpoint_temporary *temporary,
                            gpuf_error *err) {
-  const int64_t step = c->contents.step;
   const gpuf_status status = gpufi_checkpoint_publish(
-      &c->folder, step, temporary->fd, c->options.replace, !c->options.unsynced, err);
+      &c->folder, c->contents.step, temporary, c->options.replace, !c->options.unsynced, err);
   c->written.is_published = status == GPUF_OK || gpufi_checkpoint_is_published(c, temporary->fd);
-  if (status != GPUF_OK) {
-    gpufi_checkpoint_temporary_remove(&c->folder, step);
-  }
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/publish.h"
 #include "hdf5/checkpoint/encoded.h"
 #include "hdf5/checkpoint/file.h"
 #include "hdf5/checkpoint/library.h"
@@ -225,6 +226,9 @@ static gpuf_status write_file(writer *w, const gpufi_checkpoint_temporary *tempo
   gpuf_error close_error;
   gpufi_h5_extents elements;
   gpuf_status status = gpufi_h5_session_init(&w->session, &w->options, err);
+  if (status == GPUF_OK) {
+    status = gpufi_check_name(path, temporary->fd, err); /* HDF5 opens it by its name */
+  }
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_file_create(&w->file, &w->session, path,
                                           temporary->recycled_nbytes > 0, err);

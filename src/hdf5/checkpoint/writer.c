@@ -20,16 +20,21 @@ static gpuf_status fill_all(gpuf_checkpoint *c, gpufi_checkpoint_shards *shards,
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_fill(c, &c->contents, temporary, file_nbytes, err);
   } else {
-    gpufi_checkpoint_temporary_remove(&c->folder, c->contents.step);
+    gpufi_checkpoint_temporary_remove(temporary);
   }
   *file_nbytes += gpufi_checkpoint_shards_nbytes(&c->contents);
   return status;
 }
 
-/* An older file, or a new one. */
+/* An older file, or a new one. Since the checkpoint was begun, another program may have made the
+ * folder again, and hold the prefix there. */
 static gpuf_status make_temporary(gpuf_checkpoint *c, gpufi_checkpoint_temporary *temporary,
                                   gpuf_error *err) {
   const gpufi_checkpoint_keeping keeping = gpufi_checkpoint_keeping_of(c, c->finished_step);
+  const gpuf_status status = gpufi_checkpoint_folder_check(&c->folder, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   return gpufi_checkpoint_recycle(&c->folder, &keeping, c->contents.step, !c->options.unsynced,
                                   temporary)
              ? GPUF_OK
@@ -68,31 +73,30 @@ static gpuf_status write_temporary(gpuf_checkpoint *c, gpufi_checkpoint_shards *
 }
 
 /* The shards come to the disk before the master has its name, which makes it the checkpoint. */
-static gpuf_status publish(gpuf_checkpoint *c, const gpufi_checkpoint_shards *shards, int fd,
-                           gpuf_error *err) {
+static gpuf_status publish(gpuf_checkpoint *c, const gpufi_checkpoint_shards *shards,
+                           const gpufi_checkpoint_temporary *temporary, gpuf_error *err) {
   const bool syncs = !c->options.unsynced;
-  const gpuf_status status =
-      syncs ? gpufi_checkpoint_shards_sync(shards, &c->folder, err) : GPUF_OK;
-  return status == GPUF_OK ? gpufi_checkpoint_publish(&c->folder, c->contents.step, fd,
-                                                      c->options.replace, syncs, err)
-                           : status;
+  const gpuf_status status = gpufi_checkpoint_shards_finish(shards, &c->folder, syncs, err);
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_temporary_remove(temporary);
+    return status;
+  }
+  return gpufi_checkpoint_publish(&c->folder, c->contents.step, temporary, c->options.replace,
+                                  syncs, err);
 }
 
 /* `note` gets what did not go well once the checkpoint was finished. */
 static gpuf_status write_checkpoint(gpuf_checkpoint *c, gpufi_checkpoint_file_sizes *sizes,
                                     gpuf_error *note, gpuf_error *err) {
-  const int64_t step = c->contents.step;
   gpufi_checkpoint_temporary temporary = {.fd = -1, .spare_step = -1};
   gpufi_checkpoint_shards shards = {NULL, 0};
   gpuf_status status = write_temporary(c, &shards, &temporary, &sizes->file_nbytes, err);
   sizes->recycled_nbytes = temporary.recycled_nbytes + gpufi_checkpoint_shards_recycled(&shards);
   if (status == GPUF_OK) {
-    status = publish(c, &shards, temporary.fd, err);
+    status = publish(c, &shards, &temporary, err);
     if (status == GPUF_OK) {
       gpufi_checkpoint_remove_older(c, &c->contents, note);
-      c->finished_step = step;
-    } else {
-      gpufi_checkpoint_temporary_remove(&c->folder, step);
+      c->finished_step = c->contents.step;
     }
     gpufi_checkpoint_shards_end(&shards, status != GPUF_OK &&
                                              !gpufi_checkpoint_is_published(c, temporary.fd));
