@@ -60,7 +60,8 @@ def _render(error: BaseException) -> list[str]:
 
 
 def _frame_line(frame: traceback.FrameSummary) -> str:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    ipython = sys.modules.get("IPython")  # None where its import is blocked, too
+    shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(frame.filename)
     name = f"File {frame.filename}" if cell is None else " ".join(cell)
     return f"{name}, line {frame.lineno}: {frame.line}"
