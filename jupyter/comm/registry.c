@@ -211,7 +211,7 @@ static gpufi_code check_numbers(const gpufi_request *request, const gpufi_entry 
   if (request->generation != 0 && entry->generation != request->generation) {
     return REFUSE(err, CODE_STALE,
                   "%s is of generation %" PRId64 ", not %" PRId64
-                  ": its shape, type or place has changed, look at it again with list",
+                  ": its shape, type or place has changed, look it up anew",
                   request->name, entry->generation, request->generation);
   }
   if (request->publication != 0 && entry->publication != request->publication) {

@@ -153,12 +153,12 @@ gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpu
   return gpufi_channel_order(channel, producer, channel->stream, true, err);
 }
 
-gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
+gpuf_status gpufi_channel_keep_stream(const gpufi_backend *backend, gpuf_device device,
                                       gpuf_stream *stream, gpufi_channel **keeper,
                                       gpuf_error *err) {
   gpufi_channel *channel = NULL;
   *keeper = NULL;
-  if (*stream != GPUF_STREAM_PER_THREAD) {
+  if (*stream == GPUF_STREAM_NONE) {
     return GPUF_OK;
   }
   gpuf_status status = gpufi_channel_acquire(backend, device, &channel, err);
@@ -173,6 +173,15 @@ gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device 
   *stream = channel->stream;
   *keeper = channel;
   return GPUF_OK;
+}
+
+gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
+                                      gpuf_stream *stream, gpufi_channel **keeper,
+                                      gpuf_error *err) {
+  *keeper = NULL;
+  return *stream == GPUF_STREAM_PER_THREAD
+             ? gpufi_channel_keep_stream(backend, device, stream, keeper, err)
+             : GPUF_OK;
 }
 
 gpuf_status gpufi_channel_name_stream_of(gpuf_tensor *tensor, gpufi_channel **keeper,

@@ -60,13 +60,16 @@ gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpu
 /* The same for any stream `consumer` of the channel's device, which fails only if `inherits`. */
 gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
                                 bool inherits, gpuf_error *err);
-/* GPUF_STREAM_PER_THREAD names another stream in each thread. If *stream is that, replace it by the
- * stream of a channel, *keeper, which waits for the work that is now on the calling thread's
- * stream, so that other threads can name it. The caller releases *keeper when they are done. Any
- * other stream is left as it is, and *keeper is NULL, as it is after a failure. */
+/* For what goes on after the call: replace *stream by the stream of a channel, *keeper, which waits
+ * for the work that is on it now, and for no later one. The caller releases *keeper at the end.
+ * GPUF_STREAM_NONE is left as it is, and *keeper is NULL, as it is after a failure. */
+gpuf_status gpufi_channel_keep_stream(const gpufi_backend *backend, gpuf_device device,
+                                      gpuf_stream *stream, gpufi_channel **keeper, gpuf_error *err);
+/* The same for GPUF_STREAM_PER_THREAD alone, which names another stream in each thread of a call.
+ */
 gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
                                       gpuf_stream *stream, gpufi_channel **keeper, gpuf_error *err);
-/* The same for a tensor's stream; one in host memory has none. */
+/* The same for the stream of a tensor; one in host memory has none. */
 gpuf_status gpufi_channel_name_stream_of(gpuf_tensor *tensor, gpufi_channel **keeper,
                                          gpuf_error *err);
 

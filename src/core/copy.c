@@ -154,8 +154,8 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
   case GPUFI_CARRIER_DIRECT:
     return start_direct(future, blocking, err);
   case GPUFI_CARRIER_STAGED:
-    status = gpufi_channel_name_stream(future->copy.backend, future->copy.device,
-                                       &future->copy.producer, &future->keeper, err);
+    status = (blocking ? gpufi_channel_name_stream : gpufi_channel_keep_stream)(
+        future->copy.backend, future->copy.device, &future->copy.producer, &future->keeper, err);
     if (status == GPUF_OK) {
       gpufi_staged_prepare(future);
       gpufi_future_start_threads(future, blocking ? 1 : 0);

@@ -29,7 +29,7 @@ struct gpuf_future {
   size_t arrived_nbytes;   /* are at their destination */
   size_t next_offset;      /* of a staged copy: the next piece to take */
   bool has_scratch_waiter; /* of a staged gather */
-  gpufi_channel *keeper;   /* of copy.producer (gpufi_channel_name_stream), until it is settled */
+  gpufi_channel *keeper;   /* of copy.producer (gpufi_channel_keep_stream), until it is settled */
   gpufi_workers workers;
 };
 

@@ -10,8 +10,8 @@ gpuf_status gpufi_copy_pairs(const gpuf_tensor *dsts, const gpuf_tensor *srcs, s
                              const gpuf_copy_options *options, gpuf_future *future,
                              gpuf_error *err);
 /* Start what gpuf_copy_many does, on a worker thread. The pairs themselves are copied; the memory
- * of the tensors must stay valid until the future is done. Work that is pending on the calling
- * thread's stream (GPUF_STREAM_PER_THREAD) is waited for. If no thread can be had, the copies are
+ * of the tensors must stay valid until the future is done. Work that is on the tensors'
+ * streams now is waited for, and no later one. If no thread can be had, the copies are
  * done when this returns. On a failure to start, nothing is in flight and *future is NULL.
  * Thread-safety: any thread. */
 gpuf_status gpufi_copy_many_async(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,

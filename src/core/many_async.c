@@ -5,19 +5,27 @@
 #include "base/error.h"
 #include "core/copy.h"
 #include "core/many.h"
+#include "core/runtime.h"
+
+/* The channel whose stream stands for those of a device's tensors (gpufi_channel_keep_stream), and
+ * which of these it waits for last. */
+typedef struct keeper {
+  gpufi_channel *channel;
+  gpuf_stream joined;
+} keeper;
 
 typedef struct many_future {
   gpuf_future future; /* the first member, because gpuf_future_destroy frees it */
   gpuf_copy_options options;
   size_t count;
   gpuf_tensor *dsts, *srcs;
-  gpufi_channel **keepers; /* of the calling thread's stream (gpufi_channel_name_stream) */
-  size_t keeper_count;     /* one a device at most */
+  keeper *keepers;
+  size_t keeper_count; /* one a device at most */
 } many_future;
 
 static void free_lists(many_future *m, bool failed) {
   for (size_t i = 0; i < m->keeper_count; i++) {
-    gpufi_channel_release(m->keepers[i], failed);
+    gpufi_channel_release(m->keepers[i].channel, failed);
   }
   free(m->keepers);
   free(m->dsts);
@@ -42,36 +50,45 @@ static void run(gpuf_future *future) {
   gpufi_future_leave(future, 1);
 }
 
-/* The keeper of a device, or NULL. */
-static gpufi_channel *keeper_of(const many_future *m, gpuf_device device) {
+/* The keeper of a device, which may be new. */
+static gpuf_status keeper_of(many_future *m, gpuf_device device, keeper **found, gpuf_error *err) {
+  const gpufi_backend *backend;
   for (size_t i = 0; i < m->keeper_count; i++) {
-    const gpuf_device kept = m->keepers[i]->device;
+    const gpuf_device kept = m->keepers[i].channel->device;
     if (kept.kind == device.kind && kept.index == device.index) {
-      return m->keepers[i];
+      *found = &m->keepers[i];
+      return GPUF_OK;
     }
   }
-  return NULL;
-}
-
-/* Let another thread be able to name the tensor's stream. */
-static gpuf_status name_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *err) {
-  if (tensor->device.kind == GPUF_DEVICE_CPU || tensor->stream != GPUF_STREAM_PER_THREAD) {
-    return GPUF_OK;
-  }
-  gpufi_channel *keeper = keeper_of(m, tensor->device);
-  if (keeper) {
-    tensor->stream = keeper->stream;
-    return GPUF_OK;
-  }
-  gpufi_channel **const grown =
-      realloc(m->keepers, (m->keeper_count + 1) * sizeof(gpufi_channel *));
+  keeper *const grown = realloc(m->keepers, (m->keeper_count + 1) * sizeof(*grown));
   if (!grown) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for many copies");
   }
   m->keepers = grown;
-  const gpuf_status status = gpufi_channel_name_stream_of(tensor, &keeper, err);
+  keeper *const added = &grown[m->keeper_count];
+  *added = (keeper){NULL, GPUF_STREAM_NONE};
+  gpuf_status status = gpufi_backend_for(device, &backend, err);
   if (status == GPUF_OK) {
-    m->keepers[m->keeper_count++] = keeper;
+    status = gpufi_channel_acquire(backend, device, &added->channel, err);
+  }
+  m->keeper_count += status == GPUF_OK;
+  *found = added;
+  return status;
+}
+
+/* Let the copies come behind the work that is on the tensor's stream now, and no later one. */
+static gpuf_status keep_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *err) {
+  if (tensor->device.kind == GPUF_DEVICE_CPU || tensor->stream == GPUF_STREAM_NONE) {
+    return GPUF_OK;
+  }
+  keeper *k = NULL;
+  gpuf_status status = keeper_of(m, tensor->device, &k, err);
+  if (status == GPUF_OK && k->joined != tensor->stream) {
+    status = gpufi_channel_join(k->channel, tensor->stream, err);
+  }
+  if (status == GPUF_OK) {
+    k->joined = tensor->stream;
+    tensor->stream = k->channel->stream;
   }
   return status;
 }
@@ -89,9 +106,9 @@ static gpuf_status take_pairs(many_future *m, const gpuf_tensor *dsts, const gpu
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
     m->dsts[i] = dsts[i];
     m->srcs[i] = srcs[i];
-    status = name_stream(m, &m->dsts[i], err);
+    status = keep_stream(m, &m->dsts[i], err);
     if (status == GPUF_OK) {
-      status = name_stream(m, &m->srcs[i], err);
+      status = keep_stream(m, &m->srcs[i], err);
     }
   }
   return status;

@@ -64,15 +64,10 @@ static gpuf_status name_stream(gpuf_h5_future *f, gpuf_error *err) {
   if (f->src.device.kind == GPUF_DEVICE_CPU) {
     return GPUF_OK;
   }
-  gpuf_status status = gpufi_backend_for(f->src.device, &backend, err);
-  if (status == GPUF_OK) {
-    status = gpufi_channel_acquire(backend, f->src.device, &f->keeper, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_channel_join(f->keeper, f->src.stream, err);
-    f->src.stream = f->keeper->stream;
-  }
-  return status;
+  const gpuf_status status = gpufi_backend_for(f->src.device, &backend, err);
+  return status == GPUF_OK
+             ? gpufi_channel_keep_stream(backend, f->src.device, &f->src.stream, &f->keeper, err)
+             : status;
 }
 
 /* The dataset is known: start to copy and to encode. */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/many.h"
 #include "devices.h"
 
 static gpuf_error err;
@@ -200,7 +201,52 @@ static void a_copy_is_made_though_another_thread_is_told_of_the_failure(void) {
   fixture_destroy(&f);
 }
 
+/* --- Copies in flight ----------------------------------------------------------------- */
+
+static gpuf_status start_copy(fixture *f, int kind, gpuf_future **future) {
+  switch (kind) {
+  case 0:
+    return gpuf_copy_async(&f->pageable, &f->tensor, NULL, future, &err);
+  case 1:
+    return gpuf_copy_async(&f->pinned, &f->tensor, NULL, future, &err);
+  default:
+    return gpufi_copy_many_async(&f->pageable, &f->tensor, 1, NULL, future, &err);
+  }
+}
+
+/* A copy is behind the work that was on the stream when it began: what comes to the stream later
+ * neither fails nor delays it, and the stream may be destroyed. */
+static void a_copy_in_flight_has_no_part_in_what_follows_on_the_stream(void) {
+  static const int64_t counts[] = {1000, (1 << 19) + 1};
+  for (int i = 0; i < 12; i++) {
+    const bool destroys = i % 2;
+    fixture f = fixture_create(counts[i / 6], GPUF_STREAM_NONE);
+    for (int k = 0; k < 20; k += test_every()) {
+      gpuf_future *future;
+      gpuf_stream stream;
+      CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+      f.tensor.stream = stream;
+      memset(f.pinned.data, 0, gpuf_tensor_nbytes(&f.pinned));
+      memset(f.pageable.data, 0, gpuf_tensor_nbytes(&f.pageable));
+      CHECK_OK(start_copy(&f, i / 2 % 3, &future));
+      if (destroys) {
+        CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+      } else {
+        fail_on(stream);
+      }
+      CHECK_OK(gpuf_future_wait(future, -1, &err));
+      CHECK(is_right(&f, i / 2 % 3 == 1 ? &f.pinned : &f.pageable));
+      gpuf_future_destroy(future);
+      if (!destroys) {
+        CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+      }
+    }
+    fixture_destroy(&f);
+  }
+}
+
 int main(void) {
+  TEST(a_copy_in_flight_has_no_part_in_what_follows_on_the_stream);
   TEST(what_reads_behind_failed_work_fails);
   TEST(a_call_without_elements_passes_no_failure_on);
   TEST(a_copy_is_made_though_another_thread_is_told_of_the_failure);

@@ -1,7 +1,9 @@
 /* The fake GPU must fail where a real one would, or the tests that run on it prove nothing. */
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -175,6 +177,74 @@ static void work_on_freed_memory_fails_the_stream(void) {
   CHECK_OK(gpuf_stream_synchronize(host_device, stream, &err));
   CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
   gpuf_pool_release(pinned, NULL);
+}
+
+typedef struct launcher {
+  gpuf_stream stream;
+  atomic_bool is_ended;
+} launcher;
+
+static void short_kernel(const void *args) {
+  (void)args;
+  usleep(1000);
+}
+
+/* Keep the stream at work. */
+static void *launch_always(void *arg) {
+  launcher *const l = arg;
+  while (!atomic_load(&l->is_ended)) {
+    for (int i = 0; i < 3; i++) {
+      if (gpuf_host_launch(host_device, l->stream, short_kernel, NULL, 0, NULL) != GPUF_OK) {
+        return arg;
+      }
+    }
+    usleep(1000);
+  }
+  return NULL;
+}
+
+static void synchronize_waits_for_no_later_work(void) {
+  launcher l = {.is_ended = false};
+  pthread_t thread;
+  void *failed, *d_ptr;
+  CHECK_OK(gpuf_alloc(host_device, 64, &d_ptr, &err));
+  CHECK_OK(gpuf_stream_create(host_device, &l.stream, &err));
+  CHECK(pthread_create(&thread, NULL, launch_always, &l) == 0);
+  usleep(10000);
+  alarm(60);
+  for (int i = 0; i < 3; i++) {
+    CHECK_OK(gpuf_stream_synchronize(host_device, l.stream, &err));
+  }
+  CHECK_OK(gpuf_free(host_device, d_ptr, &err)); /* waits for all streams */
+  alarm(0);
+  atomic_store(&l.is_ended, true);
+  CHECK(pthread_join(thread, &failed) == 0 && !failed);
+  CHECK_OK(gpuf_stream_destroy(host_device, l.stream, &err));
+}
+
+static void *free_memory(void *d_ptr) {
+  return gpuf_free(host_device, d_ptr, NULL) == GPUF_OK ? NULL : d_ptr;
+}
+
+static void open_gate_kernel(const void *args) {
+  (void)args;
+  sem_post(&gate);
+}
+
+/* A free waits for a kernel that ends by another stream's. */
+static void others_enqueue_while_a_free_waits(void) {
+  fixture f = fixture_create();
+  pthread_t thread;
+  void *failed, *d_ptr;
+  CHECK_OK(gpuf_alloc(host_device, 64, &d_ptr, &err));
+  launch_gated_fill(f.producer, f.d_ptr);
+  CHECK(pthread_create(&thread, NULL, free_memory, d_ptr) == 0);
+  usleep(10000);
+  alarm(60);
+  CHECK_OK(gpuf_host_launch(host_device, f.consumer, open_gate_kernel, NULL, 0, &err));
+  CHECK(pthread_join(thread, &failed) == 0 && !failed);
+  alarm(0);
+  fixture_destroy(&f);
 }
 
 static void device_memory_is_out_of_reach_outside_a_kernel(void) {
@@ -365,6 +435,8 @@ int main(void) {
   TEST(a_missing_wait_shows_the_old_bytes);
   TEST(a_missing_stream_wait_shows_poison);
   TEST(work_on_freed_memory_fails_the_stream);
+  TEST(synchronize_waits_for_no_later_work);
+  TEST(others_enqueue_while_a_free_waits);
   TEST(device_memory_is_out_of_reach_outside_a_kernel);
   TEST(a_stale_or_foreign_stream_is_refused);
   TEST(a_default_stream_is_not_destroyed);

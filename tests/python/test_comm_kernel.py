@@ -18,6 +18,7 @@ from comm_build import needs_comm
 from jupyter_client.manager import start_new_kernel
 
 import gpufetch as gf
+from gpufetch._remote import published_tensor
 
 pytestmark = needs_comm
 
@@ -378,7 +379,8 @@ def test_what_a_name_stands_for_while_it_is_read_is_not_taken_for_another(
     run(channels, "del d_kept, d_swapped")
 
 
-def test_connect_finds_a_kernel_again_that_was_restarted() -> None:
+def test_connect_finds_a_kernel_again_that_was_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_tensor, "_SHARE_NBYTES_MIN", 1)
     kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
     cell = (
         "%load_ext gpufetch\nimport gpufetch as gf, numpy as np\nx = gf.to_device(np.ones(3) * {})"
@@ -388,6 +390,7 @@ def test_connect_finds_a_kernel_again_that_was_restarted() -> None:
         with gf.connect(kernel.connection_file, timeout=TIMEOUT_S) as run:
             x = run["x"]
             assert x.fetch().tolist() == [1, 1, 1]
+            assert run.data_path.startswith("messages: an IPython kernel")
             kernel.restart_kernel(now=True)
             channels.wait_for_ready(timeout=TIMEOUT_S)
             channels.execute_interactive(cell.format(2), timeout=TIMEOUT_S)

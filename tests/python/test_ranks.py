@@ -24,6 +24,7 @@ from serving import attach, eventually, needs_server, process
 from test_gray_scott import find_program
 
 import gpufetch as gf
+from gpufetch._remote import published_tensor
 from gpufetch._remote.cells import cell_ranges, edge
 from gpufetch._remote.parts import window
 from gpufetch._remote.session import Session
@@ -540,6 +541,19 @@ SERVE_PART = """
         print("ready", flush=True)
         sys.stdin.read()
 """
+
+
+def test_an_index_by_arrays_reads_several_ranks_and_one_of_them_in_shared_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(published_tensor, "_SHARE_NBYTES_MIN", 1)
+    with process(SERVE_PART, "0", "1"), process(SERVE_PART, "1", "2"):
+        for key in ([1, 2, 2, 0], [0, 1, 3], [1, 2, 3]):
+            with gf.connect("rank-*") as run:
+                array = run["u"]
+                for _ in range(2):
+                    assert array[key][:, 0].tolist() == [1 + (row > 1) for row in key]
+                assert run.data_path == "shared memory"
 
 
 def test_a_rank_that_dies_is_named_and_the_others_can_be_read() -> None:

@@ -108,8 +108,8 @@ class Client:
 
     Attributes
     ----------
-    is_local
-        Whether the server is known to run on this machine.
+    sharing_problem
+        Why memory cannot be shared; None where the server is known to run on this machine.
     instance
         Names this start of the server; another start has another one.
     max_reply_nbytes
@@ -169,7 +169,13 @@ class Client:
                 f"{server['host']}: start it with ip= to serve other hosts"
             )
         self._key = content.get("key")
-        self.is_local = lives is True
+        self.sharing_problem = None
+        if server is None:
+            self.sharing_problem = (
+                "an IPython kernel's connection file does not say where it is"
+            )
+        elif lives is not True:
+            self.sharing_problem = "the server is on another machine"
         return content
 
     def _attach(self, deadline: float) -> None:

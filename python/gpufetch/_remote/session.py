@@ -96,9 +96,8 @@ class Session:
 
     @property
     def thread_step(self) -> int | None:
-        """The step that the last reply to this thread was of."""
-        step: int | None = self._of_thread.step
-        return step
+        """The step that the last reply to this thread was of, if there was one."""
+        return getattr(self._of_thread, "step", None)
 
     def close(self) -> None:
         """Detach; later requests raise ValueError. A forked child leaves that to its parent."""
@@ -293,8 +292,8 @@ class Session:
         return self.hold(lambda: self._shared(name, generation))
 
     def _shared(self, name: str, generation: int | None) -> _core.DeviceArray | None:
-        if not self.connected().is_local:
-            self.sharing_problem = "the server is on another machine"
+        self.sharing_problem = self.connected().sharing_problem
+        if self.sharing_problem is not None:
             return None
         try:
             try:

@@ -37,21 +37,26 @@ typedef struct item {
 } item;
 
 typedef struct stream {
-  struct stream *next; /* guarded by streams_lock, as is `device` */
+  struct stream *next;  /* guarded by streams_lock, as are the members to `device` */
+  uint64_t number;      /* in the order of creation, from 1 */
+  int32_t waiter_count; /* of gpufi_host_device_synchronize */
   int32_t device;
   pthread_t thread;
   pthread_mutex_t lock; /* guards all below */
   pthread_cond_t changed;
   item *head;
   item **tail;
-  bool busy;
+  uint64_t pushed_count, ended_count; /* items */
   gpuf_error error; /* first failure since the last synchronize; later work is skipped */
+  uint64_t failed;  /* the number of the item that failed, from 1 */
   item stop;        /* ends the thread; is here, so that this takes no memory */
 } stream;
 
 /* Guards the list of live streams and the default ones. */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static stream *streams;
+static uint64_t created_count;
+static pthread_cond_t waiter_left = PTHREAD_COND_INITIALIZER;
 static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
 /* GPUF_STREAM_PER_THREAD of the calling thread, of each device; ends with the thread. */
 static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
@@ -104,8 +109,6 @@ static recording *latest_recording(gpufi_event *event) {
 
 static item *stream_take(stream *s) {
   pthread_mutex_lock(&s->lock);
-  s->busy = false;
-  pthread_cond_broadcast(&s->changed);
   while (!s->head) {
     pthread_cond_wait(&s->changed, &s->lock);
   }
@@ -114,9 +117,15 @@ static item *stream_take(stream *s) {
   if (!s->head) {
     s->tail = &s->head;
   }
-  s->busy = true;
   pthread_mutex_unlock(&s->lock);
   return it;
+}
+
+static void stream_end_item(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  s->ended_count++;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
 }
 
 static gpuf_error stream_error(stream *s) {
@@ -131,6 +140,7 @@ static void fail_stream(stream *s, const gpuf_error *error) {
   pthread_mutex_lock(&s->lock);
   if (s->error.status == GPUF_OK) {
     s->error = *error;
+    s->failed = s->ended_count + 1;
   }
   pthread_mutex_unlock(&s->lock);
 }
@@ -164,10 +174,13 @@ static void *stream_main(void *arg) {
     } else if (kind == ITEM_WAIT) {
       run_wait(s, it);
     }
+    if (kind != ITEM_STOP) {
+      free(it); /* the stream's last one is part of it */
+    }
+    stream_end_item(s);
     if (kind == ITEM_STOP) {
       return NULL;
     }
-    free(it);
   }
 }
 
@@ -176,16 +189,25 @@ static void stream_push(stream *s, item *it) {
   pthread_mutex_lock(&s->lock);
   *s->tail = it;
   s->tail = &it->next;
+  s->pushed_count++;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
 
-static void stream_drain(stream *s) {
+/* Wait for the work that is there now, and take the failure of it, if any. */
+static gpuf_error stream_drain(stream *s, bool takes_failure) {
+  gpuf_error error = {0};
   pthread_mutex_lock(&s->lock);
-  while (s->head || s->busy) {
+  const uint64_t last = s->pushed_count;
+  while (s->ended_count < last) {
     pthread_cond_wait(&s->changed, &s->lock);
   }
+  if (takes_failure && s->error.status != GPUF_OK && s->failed <= last) {
+    error = s->error;
+    s->error.status = GPUF_OK;
+  }
   pthread_mutex_unlock(&s->lock);
+  return error;
 }
 
 /* Called with streams_lock held. */
@@ -195,6 +217,7 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a stream");
   }
   s->device = device;
+  s->number = ++created_count;
   s->tail = &s->head;
   s->stop.kind = ITEM_STOP;
   pthread_mutex_init(&s->lock, NULL);
@@ -310,6 +333,11 @@ gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_e
   pthread_mutex_unlock(&streams_lock);
   stream_push(s, &s->stop);
   pthread_join(s->thread, NULL);
+  pthread_mutex_lock(&streams_lock);
+  while (s->waiter_count > 0) {
+    pthread_cond_wait(&waiter_left, &streams_lock);
+  }
+  pthread_mutex_unlock(&streams_lock);
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->changed);
   free(s);
@@ -322,23 +350,39 @@ gpuf_status gpufi_host_stream_synchronize(int32_t device, gpuf_stream handle, gp
   if (status != GPUF_OK) {
     return status;
   }
-  stream_drain(s);
-  pthread_mutex_lock(&s->lock);
-  const gpuf_error error = s->error;
-  s->error.status = GPUF_OK;
-  pthread_mutex_unlock(&s->lock);
+  const gpuf_error error = stream_drain(s, true);
   if (error.status != GPUF_OK) {
     return gpufi_fail(err, error.status, error.native_code, "%s", error.message);
   }
   return GPUF_OK;
 }
 
+/* The device's stream that was made next after stream `after`, up to `last`; NULL if there is none.
+ * Called with streams_lock held. */
+static stream *stream_after(int32_t device, uint64_t after, uint64_t last) {
+  stream *found = NULL;
+  for (stream *s = streams; s; s = s->next) {
+    if (s->device == device && s->number > after && s->number <= last &&
+        (!found || s->number < found->number)) {
+      found = s;
+    }
+  }
+  return found;
+}
+
+/* Meanwhile others use the device: what waits here may end by work that they enqueue. */
 void gpufi_host_device_synchronize(int32_t device) {
   pthread_mutex_lock(&streams_lock);
-  for (stream *s = streams; s; s = s->next) {
-    if (s->device == device) {
-      stream_drain(s);
-    }
+  const uint64_t last = created_count;
+  uint64_t after = 0;
+  for (stream *s; (s = stream_after(device, after, last));) {
+    after = s->number;
+    s->waiter_count++;
+    pthread_mutex_unlock(&streams_lock);
+    stream_drain(s, false);
+    pthread_mutex_lock(&streams_lock);
+    s->waiter_count--;
+    pthread_cond_broadcast(&waiter_left);
   }
   pthread_mutex_unlock(&streams_lock);
 }

@@ -182,7 +182,9 @@ GPUF_API gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream,
 /* Destroy a stream of gpuf_stream_create, after its work. GPUF_STREAM_NONE is allowed, and does
  * nothing; the two default streams are refused with GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err);
-/* Block until the work that has been enqueued is done. Reports a failure of any of it. */
+/* Block until the work that has been enqueued is done. Reports a failure of any of it. On the host
+ * backend work behind a failure is skipped until this call has reported it, once, to whichever
+ * thread made the call; on a CUDA device all later calls fail. */
 GPUF_API gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream,
                                              gpuf_error *err);
 
