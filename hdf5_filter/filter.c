@@ -204,19 +204,6 @@ static htri_t can_apply(hid_t dcpl, hid_t type, hid_t space) {
   return 1;
 }
 
-/* Whether what leaves HDF5's own filter of this id has another size than what enters it, so that
- * the filter behind it has no chunk of elements to encode. */
-static bool changes_size(H5Z_filter_t id) {
-  static const H5Z_filter_t ids[] = {H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32, H5Z_FILTER_SZIP,
-                                     H5Z_FILTER_NBIT, H5Z_FILTER_SCALEOFFSET};
-  for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-    if (ids[i] == id) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /* Gives the filter these cd_values, under whichever of its ids the property list has it. */
 static gpuf_status store_cd_values(const gpufi_caller *caller, hid_t dcpl, size_t cd_count,
                                    const unsigned int *cd_values, gpuf_error *err) {
@@ -227,13 +214,21 @@ static gpuf_status store_cd_values(const gpufi_caller *caller, hid_t dcpl, size_
     size_t old_count = 0;
     const H5Z_filter_t id =
         caller->get_filter(dcpl, (unsigned)i, &flags, &old_count, NULL, 0, NULL, NULL);
-    if (!found && changes_size(id)) {
+    const bool is_ours = gpufi_filter_has_id(id);
+    /* What other filters give, but for shuffle, has no size that is known. */
+    if (!found && !is_ours && id != H5Z_FILTER_SHUFFLE) {
       return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                        "filter %d stands before gpufetch and changes the size of chunks; gpufetch "
-                        "must be the first filter of the property list",
+                        "filter %d stands before gpufetch, which encodes whole chunks of elements: "
+                        "gpufetch must be the first filter of the property list",
                         (int)id);
     }
-    if (!gpufi_filter_has_id(id)) {
+    if (found && is_ours) {
+      return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "filter %d stands in the property list behind another gpufetch: leave one "
+                        "of them out",
+                        (int)id);
+    }
+    if (!is_ours) {
       continue;
     }
     if (caller->modify_filter(dcpl, id, flags, cd_count, cd_values) < 0) {

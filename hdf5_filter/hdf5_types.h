@@ -19,11 +19,7 @@ typedef int H5Z_filter_t;
 #define H5E_DEFAULT 0
 #define H5S_MAX_RANK 32
 #define H5Z_CLASS_T_VERS 1
-#define H5Z_FILTER_DEFLATE 1
-#define H5Z_FILTER_FLETCHER32 3
-#define H5Z_FILTER_NBIT 5
-#define H5Z_FILTER_SCALEOFFSET 6
-#define H5Z_FILTER_SZIP 4
+#define H5Z_FILTER_SHUFFLE 2
 #define H5Z_FLAG_REVERSE 0x0100
 
 typedef enum H5T_class_t {

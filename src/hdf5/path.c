@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In a file of HDF5's oldest format, a name that is some bytes longer than 65,500 makes the message
+ * of its link too long, and the file cannot be opened any more. */
+#define NAME_MAX_NBYTES 60000
+
 /* What is wrong with the `nbytes` bytes between two slashes; NULL if nothing is. */
 static const char *fault_of(const char *component, size_t nbytes) {
   if (nbytes == 0) {
@@ -21,6 +25,12 @@ static gpuf_status check(const char *name, gpuf_error *err) {
   const char *fault = gpufi_text_is_utf8(name) ? NULL : "is not UTF-8";
   for (const char *at = name + (*name == '/'); !fault;) {
     const size_t nbytes = strcspn(at, "/");
+    if (nbytes > NAME_MAX_NBYTES) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "the dataset's name has %zu bytes without a slash, of at most %d: give a "
+                        "shorter one",
+                        nbytes, NAME_MAX_NBYTES);
+    }
     fault = fault_of(at, nbytes);
     if (!at[nbytes]) {
       break;

@@ -356,11 +356,25 @@ static hid_t create_behind(hid_t file, const char *name, H5Z_filter_t before) {
   return dataset;
 }
 
+static size_t pass_on(unsigned flags, size_t cd_count, const unsigned *cd_values, size_t nbytes,
+                      size_t *buf_size, void **buf) {
+  return nbytes;
+}
+
+static const H5Z_class2_t unknown_filter = {H5Z_CLASS_T_VERS, 400,  1,    1,
+                                            "unknown",        NULL, NULL, pass_on};
+
 static void a_filter_before_this_one_that_changes_the_size_is_refused(void) {
   const hid_t file = open_file();
   CHECK(create_behind(file, "sums", H5Z_FILTER_FLETCHER32) < 0);
   CHECK(strstr(error_text, "filter 3 stands before gpufetch"));
   CHECK(strstr(error_text, "must be the first filter"));
+  CHECK(H5Zregister(&unknown_filter) >= 0);
+  CHECK(create_behind(file, "unknown", unknown_filter.id) < 0);
+  CHECK(strstr(error_text, "filter 400 stands before gpufetch"));
+  CHECK(H5Zunregister(unknown_filter.id) >= 0);
+  CHECK(create_behind(file, "twice", GPUF_H5_FILTER_ID) < 0);
+  CHECK(strstr(error_text, "leave one of them out"));
   const hid_t shuffled = create_behind(file, "shuffled", H5Z_FILTER_SHUFFLE);
   int data[20], back[20];
   for (int i = 0; i < 20; i++) {

@@ -531,3 +531,18 @@ def test_integers_that_numpy_cannot_hold_are_refused_by_the_datasets_name(
     for selection in (None, slice(1, 3), [0, 2]):
         with pytest.raises(TypeError, match=rf"'/odd' in {path} .* {nbytes} bytes"):
             gf.hdf5.read(path, "odd", selection=selection, device=device)
+
+
+@pytest.mark.parametrize("name", ["k" * 65520, "a/" + "k" * 65520, "a/" + "k" * 65520 + "/b"])
+def test_a_name_that_would_cost_the_file_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        file["old"] = np.arange(5)
+    with pytest.raises(ValueError, match="has 65520 bytes without a slash"):
+        gf.hdf5.write(path, name, np.ones(3))
+    with h5py.File(path, "a") as file, pytest.raises(ValueError, match="of at most 60000"):
+        gf.hdf5.save(file.create_group("tree"), {"k" * 65520: np.ones(3)})
+    gf.hdf5.write(path, "k" * 60000, np.ones(3))
+    with h5py.File(path) as file:
+        assert file["old"][:].tolist() == [0, 1, 2, 3, 4]
+        assert file["k" * 60000][:].tolist() == [1, 1, 1]

@@ -171,9 +171,7 @@ class Client:
         self._key = content.get("key")
         self.sharing_problem = None
         if server is None:
-            self.sharing_problem = (
-                "an IPython kernel's connection file does not say where it is"
-            )
+            self.sharing_problem = "an IPython kernel's connection file does not say where it is"
         elif lives is not True:
             self.sharing_problem = "the server is on another machine"
         return content

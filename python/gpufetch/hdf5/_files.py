@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import h5py
@@ -14,7 +14,7 @@ from h5py import h5f
 from gpufetch import _core
 from gpufetch.hdf5._asking import FAILURES, io_errno
 from gpufetch.hdf5._binding import phil
-from gpufetch.hdf5._forked import refusal, watched_close, watched_open
+from gpufetch.hdf5._forked import inherited_refusal, refusal, watched_close, watched_open
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
 __all__ = ["check_readable", "check_undamaged", "make_error", "write_file"]
@@ -203,6 +203,26 @@ def check_readable(path: str) -> None:
     _core.restart_check_shards(path)
 
 
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[h5py.File]:
+    """Open a file to read it; gpufetch.Error as of `check_readable`."""
+    check_readable(path)
+    file = h5py.File(path, "r")
+    text = inherited_refusal(file, path)  # the parent may have given it its name just now
+    if text is not None:
+        with contextlib.suppress(OSError, RuntimeError):  # it cannot be written
+            file.close()
+        raise _forked(text)
+    with file:
+        yield file
+
+
+def _forked(text: str) -> _core.Error:
+    error = make_error(text, 0)
+    error.status = "GPUF_ERR_STATE"
+    return error
+
+
 def check_undamaged(path: str) -> None:
     """Raise gpufetch.Error if this process has written to a file that HDF5 could not close.
 
@@ -210,9 +230,7 @@ def check_undamaged(path: str) -> None:
     """
     text = refusal(path)
     if text is not None:
-        error = make_error(text, 0)
-        error.status = "GPUF_ERR_STATE"
-        raise error
+        raise _forked(text)
     try:
         status = os.stat(path)
     except OSError:

@@ -15,7 +15,7 @@ import h5py
 from h5py import h5f
 from h5py._objects import phil
 
-__all__ = ["refusal", "watched", "watched_close", "watched_open"]
+__all__ = ["inherited_refusal", "refusal", "watched", "watched_close", "watched_open"]
 
 # By descriptor: device and inode. Changed while h5py's lock is held, which h5py holds at forks.
 _written: dict[int, tuple[int, int]] = {}
@@ -57,10 +57,19 @@ def watched(file: h5py.File, descriptor: int | None) -> Iterator[None]:
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
     """Why this process cannot open the file, if it was forked while the file was written."""
+    return _refusal(path, path)
+
+
+def inherited_refusal(file: h5py.File, path: str) -> str | None:
+    """The same for the open file that HDF5 gave for the path."""
+    return _refusal(file.id.get_vfd_handle(), path) if _inherited else None
+
+
+def _refusal(file: int | str | os.PathLike[str], path: str | os.PathLike[str]) -> str | None:
     if not _inherited:
         return None
     try:
-        status = os.stat(path)
+        status = os.stat(file)
     except OSError:
         return None
     if (status.st_dev, status.st_ino) not in _inherited:

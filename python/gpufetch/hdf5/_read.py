@@ -14,7 +14,7 @@ from gpufetch import _core
 from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._boxes import Box
-from gpufetch.hdf5._files import check_readable
+from gpufetch.hdf5._files import opened
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
@@ -161,8 +161,7 @@ def read(
     if isinstance(src, h5py.Group):
         return _read_item(item_in(src, name), selection, device, out, allow_gaps)
     path = as_path(src, "src")
-    check_readable(path)
-    with h5py.File(path, "r") as file:
+    with opened(path) as file:
         return _read_item(item_in(file, name), selection, device, out, allow_gaps)
 
 

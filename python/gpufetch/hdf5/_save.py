@@ -16,7 +16,7 @@ from gpufetch._progress import ProgressBar
 from gpufetch._tracebacks import shortened
 from gpufetch.hdf5._asking import attribute, io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._files import check_readable, write_file
+from gpufetch.hdf5._files import opened, write_file
 from gpufetch.hdf5._flat import TREE, Flat, Stored, restore
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._names import remove, remove_attributes
@@ -52,8 +52,8 @@ def save(
     Each tensor is a dataset whose name is its keys, with slashes between them, and keeps its dtype,
     bfloat16 and float8 too. All else, and the nesting, is in the attribute ``gpufetch_state``, as
     JSON, whose CRC-32 is in ``gpufetch_state_crc32``. :func:`load` gives the tree back, or an error
-    where a dataset is not what was saved. :class:`gpufetch.Checkpoint` saves trees in the same way,
-    while the program goes on.
+    where a dataset is another one or damaged. :class:`gpufetch.Checkpoint` saves trees in the same
+    way, while the program goes on.
 
     Parameters
     ----------
@@ -66,7 +66,8 @@ def save(
         A dict, list or tuple, nested at most 100 levels deep, of tensors of any framework or NumPy,
         numbers, text, bytes and ``None``. It may be changed once this returns.
     codec
-        As for :func:`write`. ``None`` stores plain chunks, which need no plugin.
+        As for :func:`write`. ``None`` stores plain chunks, which need no plugin. Only chunks of
+        ``"gpufetch"`` have checksums: with the others a changed bit of an element is no error.
     overwrite
         Whether a file that exists is replaced. It keeps its permissions.
     sync
@@ -202,8 +203,9 @@ def load(
         another shape or dtype.
     OSError, gpufetch.Error
         The file does not open or is damaged, or HDF5 or the device failed. Damage in chunks without
-        checksums, those of ``gpufetch.Checkpoint(compress=False)``, is found by `Checkpoint.load`
-        and ``gpufetch verify`` alone.
+        checksums is no error: those of ``codec=None`` and ``"bitshuffle-lz4"``, and those of
+        ``gpufetch.Checkpoint(compress=False)``, for which `Checkpoint.load` and ``gpufetch verify``
+        find it.
     """
     require_binding()
     if lazy and (device == "cpu" or out is not None):
@@ -215,8 +217,7 @@ def load(
         check_open(src, "src")
         return _load(src, device, lazy, out, progress)
     path = as_path(src, "src")
-    check_readable(path)
-    with h5py.File(path, "r") as file:
+    with opened(path) as file:
         return _load(file, device, lazy, out, progress)
 
 

@@ -5,24 +5,15 @@
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "backend/host/recording.h"
 #include "base/error.h"
 #include "base/thread.h"
-
-/* A recording of an event. Freed when the event, the item that records it and those who wait for
- * it let go. */
-typedef struct recording {
-  pthread_mutex_t lock; /* guards all below */
-  pthread_cond_t changed;
-  bool is_done;
-  gpuf_error error; /* of the work before it */
-  int32_t reference_count;
-} recording;
 
 /* Whoever waits for an event, waits for its latest recording at that moment: those on other streams
  * before may end later. */
 struct gpufi_event {
   pthread_mutex_t lock;
-  recording *latest; /* guarded by the lock; NULL: none yet */
+  gpufi_host_recording *latest; /* guarded by the lock; NULL: none yet */
 };
 
 typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_STOP } item_kind;
@@ -31,8 +22,8 @@ typedef struct item {
   struct item *next;
   item_kind kind;
   gpufi_host_work work;
-  recording *recording;
-  bool inherits; /* of ITEM_WAIT: the failure of the work before the recording */
+  gpufi_host_recording *recording;
+  bool inherits; /* of ITEM_WAIT: the failure of the work before the gpufi_host_recording */
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES];
 } item;
 
@@ -64,44 +55,12 @@ static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
 static _Thread_local bool in_kernel;
 
-static void recording_release(recording *r) {
-  pthread_mutex_lock(&r->lock);
-  const int32_t left = --r->reference_count;
-  pthread_mutex_unlock(&r->lock);
-  if (left == 0) {
-    pthread_mutex_destroy(&r->lock);
-    pthread_cond_destroy(&r->changed);
-    free(r);
-  }
-}
-
-static void recording_complete(recording *r, const gpuf_error *error) {
-  pthread_mutex_lock(&r->lock);
-  r->is_done = true;
-  r->error = *error;
-  pthread_cond_broadcast(&r->changed);
-  pthread_mutex_unlock(&r->lock);
-}
-
-/* Returns the error of the work before it. */
-static gpuf_error recording_await(recording *r) {
-  pthread_mutex_lock(&r->lock);
-  while (!r->is_done) {
-    pthread_cond_wait(&r->changed, &r->lock);
-  }
-  const gpuf_error error = r->error;
-  pthread_mutex_unlock(&r->lock);
-  return error;
-}
-
 /* The latest recording, which is to be released; NULL if there is none. */
-static recording *latest_recording(gpufi_event *event) {
+static gpufi_host_recording *latest_recording(gpufi_event *event) {
   pthread_mutex_lock(&event->lock);
-  recording *const r = event->latest;
+  gpufi_host_recording *const r = event->latest;
   if (r) {
-    pthread_mutex_lock(&r->lock);
-    r->reference_count++;
-    pthread_mutex_unlock(&r->lock);
+    gpufi_host_recording_hold(r);
   }
   pthread_mutex_unlock(&event->lock);
   return r;
@@ -153,11 +112,11 @@ static void run_work(stream *s, const item *it) {
 }
 
 static void run_wait(stream *s, const item *it) {
-  const gpuf_error error = recording_await(it->recording);
+  const gpuf_error error = gpufi_host_recording_await(it->recording);
   if (it->inherits && error.status != GPUF_OK) {
     fail_stream(s, &error);
   }
-  recording_release(it->recording);
+  gpufi_host_recording_release(it->recording);
 }
 
 static void *stream_main(void *arg) {
@@ -169,8 +128,8 @@ static void *stream_main(void *arg) {
       run_work(s, it);
     } else if (kind == ITEM_RECORD) {
       const gpuf_error error = stream_error(s);
-      recording_complete(it->recording, &error);
-      recording_release(it->recording);
+      gpufi_host_recording_complete(it->recording, &error);
+      gpufi_host_recording_release(it->recording);
     } else if (kind == ITEM_WAIT) {
       run_wait(s, it);
     }
@@ -399,7 +358,7 @@ gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **out, gpuf_erro
 
 void gpufi_host_event_destroy(int32_t device, gpufi_event *event) {
   if (event->latest) {
-    recording_release(event->latest);
+    gpufi_host_recording_release(event->latest);
   }
   pthread_mutex_destroy(&event->lock);
   free(event);
@@ -416,21 +375,19 @@ gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_str
   if (status != GPUF_OK) {
     return status;
   }
-  recording *const r = calloc(1, sizeof(*r));
+  gpufi_host_recording *const r = gpufi_host_recording_create(); /* the item's */
   if (!r) {
     free(it);
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory to record an event");
   }
-  pthread_mutex_init(&r->lock, NULL);
-  pthread_cond_init(&r->changed, NULL);
-  r->reference_count = 2; /* the event's, and the item's */
+  gpufi_host_recording_hold(r); /* the event's */
   it->recording = r;
   pthread_mutex_lock(&event->lock);
-  recording *const before = event->latest;
+  gpufi_host_recording *const before = event->latest;
   event->latest = r;
   pthread_mutex_unlock(&event->lock);
   if (before) {
-    recording_release(before);
+    gpufi_host_recording_release(before);
   }
   stream_push(s, it);
   return GPUF_OK;
@@ -441,7 +398,7 @@ gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpu
   stream *s;
   item *it;
   gpuf_status status = stream_find(device, handle, &s, err);
-  recording *const r = status == GPUF_OK ? latest_recording(event) : NULL;
+  gpufi_host_recording *const r = status == GPUF_OK ? latest_recording(event) : NULL;
   if (!r) {
     return status;
   }
@@ -451,31 +408,29 @@ gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpu
     it->inherits = inherits;
     stream_push(s, it);
   } else {
-    recording_release(r);
+    gpufi_host_recording_release(r);
   }
   return status;
 }
 
 gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done,
                                    gpuf_error *err) {
-  recording *const r = latest_recording(event);
+  gpufi_host_recording *const r = latest_recording(event);
   *done = true;
   if (r) {
-    pthread_mutex_lock(&r->lock);
-    *done = r->is_done;
-    pthread_mutex_unlock(&r->lock);
-    recording_release(r);
+    *done = gpufi_host_recording_is_done(r);
+    gpufi_host_recording_release(r);
   }
   return GPUF_OK;
 }
 
 gpuf_status gpufi_host_event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
-  recording *const r = latest_recording(event);
+  gpufi_host_recording *const r = latest_recording(event);
   if (!r) {
     return GPUF_OK;
   }
-  const gpuf_error error = recording_await(r);
-  recording_release(r);
+  const gpuf_error error = gpufi_host_recording_await(r);
+  gpufi_host_recording_release(r);
   if (error.status != GPUF_OK) {
     return gpufi_fail(err, error.status, error.native_code, "%s", error.message);
   }
