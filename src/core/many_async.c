@@ -50,7 +50,7 @@ static void run(gpuf_future *future) {
   gpufi_future_leave(future, 1);
 }
 
-/* The keeper of a device, which may be new. */
+/* The keeper of a device, which may be new; *found is left alone after a failure. */
 static gpuf_status keeper_of(many_future *m, gpuf_device device, keeper **found, gpuf_error *err) {
   const gpufi_backend *backend;
   for (size_t i = 0; i < m->keeper_count; i++) {
@@ -71,8 +71,10 @@ static gpuf_status keeper_of(many_future *m, gpuf_device device, keeper **found,
   if (status == GPUF_OK) {
     status = gpufi_channel_acquire(backend, device, &added->channel, err);
   }
-  m->keeper_count += status == GPUF_OK;
-  *found = added;
+  if (status == GPUF_OK) {
+    m->keeper_count++;
+    *found = added;
+  }
   return status;
 }
 
@@ -83,7 +85,10 @@ static gpuf_status keep_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *
   }
   keeper *k = NULL;
   gpuf_status status = keeper_of(m, tensor->device, &k, err);
-  if (status == GPUF_OK && k->joined != tensor->stream) {
+  if (!k) {
+    return status;
+  }
+  if (k->joined != tensor->stream) {
     status = gpufi_channel_join(k->channel, tensor->stream, err);
   }
   if (status == GPUF_OK) {
