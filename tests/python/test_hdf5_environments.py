@@ -175,8 +175,9 @@ def test_we_read_hdf5plugins_bitshuffle(environment: dict[str, str], tmp_path: P
     exchange(environment, "h5py-2.0", "plugin_write", path)
     out = run(dict(os.environ), sys.executable, "-c", READ_THEIRS, HERE, path)
     assert out.count("same") == 2 * 3 * 7
-    assert "reading dataset '/noise' failed" in out
-    assert "dataset '/zstd' is stored with HDF5 filter 32008" in out and "HDF5_PLUGIN_PATH" in out
+    for name in ("noise", "zstd"):  # HDF5 would have to read these
+        assert f"dataset '/{name}' is stored with HDF5 filter 32008" in out
+    assert out.count("HDF5_PLUGIN_PATH") == 2
 
 
 def test_netcdf4_and_xarray_read_and_write(environment: dict[str, str], folder: Path) -> None:
