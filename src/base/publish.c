@@ -18,19 +18,28 @@ bool gpufi_is_name_of(const char *path, int fd) {
   return gpufi_check_name(path, fd, NULL) == GPUF_OK;
 }
 
-gpuf_status gpufi_check_name(const char *path, int fd, gpuf_error *err) {
+gpuf_status gpufi_compare_name(const char *path, int fd, bool follows, int *difference,
+                               gpuf_error *err) {
   struct stat named, held;
-  const bool is_there = lstat(path, &named) == 0;
+  const bool is_there = (follows ? stat(path, &named) : lstat(path, &named)) == 0;
   if ((!is_there && errno != ENOENT && errno != ENOTDIR) || fstat(fd, &held) != 0) {
     return gpufi_fail_system(err, "looking at", path, errno);
   }
-  if (is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino) {
-    return GPUF_OK;
+  const bool is_same = is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  *difference = is_same ? 0 : is_there ? ESTALE : ENOENT;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_check_name(const char *path, int fd, gpuf_error *err) {
+  int difference = 0;
+  const gpuf_status status = gpufi_compare_name(path, fd, false, &difference, err);
+  if (status != GPUF_OK || difference == 0) {
+    return status;
   }
-  return gpufi_fail(err, GPUF_ERR_IO, is_there ? ESTALE : ENOENT,
+  return gpufi_fail(err, GPUF_ERR_IO, difference,
                     "'%s' was %s by another program while it was written: write it again, and let "
                     "one program at a time write or remove files of the folder",
-                    path, is_there ? "replaced" : "removed");
+                    path, difference == ESTALE ? "replaced" : "removed");
 }
 
 void gpufi_remove_name(const char *path, int fd) {

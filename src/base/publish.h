@@ -8,11 +8,15 @@
 /* fsync(2), again where a signal interrupts it; `path` is for the message. */
 gpuf_status gpufi_sync_descriptor(int fd, const char *path, gpuf_error *err);
 
+/* Compare what the path names, or with `follows` leads to, with the file or folder that is open as
+ * `fd`: *difference is 0, ENOENT where there is nothing, or ESTALE where there is something else.
+ */
+gpuf_status gpufi_compare_name(const char *path, int fd, bool follows, int *difference,
+                               gpuf_error *err);
 /* Whether the path is a name of the file that is open as `fd`, and not of one that has replaced it.
  */
 bool gpufi_is_name_of(const char *path, int fd);
-/* GPUF_ERR_IO where it is not: ENOENT where there is nothing, ESTALE where there is something else.
- */
+/* GPUF_ERR_IO where it is not, with the difference as errno. */
 gpuf_status gpufi_check_name(const char *path, int fd, gpuf_error *err);
 /* Remove the name; what another program has put there stays. */
 void gpufi_remove_name(const char *path, int fd);

@@ -17,7 +17,7 @@ from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._forked import inherited_refusal, refusal, watched_close, watched_open
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
-__all__ = ["check_readable", "check_undamaged", "make_error", "write_file"]
+__all__ = ["check_undamaged", "make_error", "opened", "write_file"]
 
 _TRIES = 5
 _DAMAGED_MAX = 64

@@ -23,7 +23,7 @@ typedef struct item {
   item_kind kind;
   gpufi_host_work work;
   gpufi_host_recording *recording;
-  bool inherits; /* of ITEM_WAIT: the failure of the work before the gpufi_host_recording */
+  bool inherits; /* of ITEM_WAIT: the failure of the work before the recording */
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES];
 } item;
 

@@ -175,13 +175,10 @@ gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_e
 
 /* Whether the path leads to the open file still. */
 static gpuf_status check_same(const char *path, int fd, const char *what, gpuf_error *err) {
-  struct stat named, held;
-  const bool is_there = stat(path, &named) == 0;
-  if ((!is_there && errno != ENOENT && errno != ENOTDIR) || fstat(fd, &held) != 0) {
-    return gpufi_fail_system(err, "looking at", path, errno);
-  }
-  if (is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino) {
-    return GPUF_OK;
+  int difference = 0;
+  const gpuf_status status = gpufi_compare_name(path, fd, true, &difference, err);
+  if (status != GPUF_OK || difference == 0) {
+    return status;
   }
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
                     "the %s '%s' was removed or replaced since the writer was opened: close the "
