@@ -25,13 +25,16 @@ ONE_OF = {"connect": "3"}  # all with GPUFETCH_TEST_ALL: they take a minute
 )
 @pytest.mark.parametrize("topic", TOPICS)
 def test_signals_change_nothing(topic: str) -> None:
+    # pytest-xdist's are of this process alone: pytest-benchmark, where it is installed, ends a run
+    # that has them.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     one_of = "1" if "GPUFETCH_TEST_ALL" in os.environ else ONE_OF.get(topic, "1")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             str(Path(__file__).with_name(f"test_{topic}.py")),
         ],
-        env={**os.environ, interrupts.VARIABLE: "1", "GPUFETCH_TEST_ONE_OF": one_of},
+        env={**own, interrupts.VARIABLE: "1", "GPUFETCH_TEST_ONE_OF": one_of},
         capture_output=True,
         text=True,
         timeout=280,

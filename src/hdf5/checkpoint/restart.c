@@ -95,6 +95,16 @@ static gpuf_status fail_all(const gpufi_checkpoint_folder *folder, size_t count,
                     folder->path, code ? "can be read" : "is whole", report->message);
 }
 
+/* HDF5 1.10 may lose an identifier where it gets no memory, and then complains of that alone. What
+ * it says of a damaged file, it says again. */
+static gpuf_status open_checkpoint(gpuf_restart *r, const char *path, int64_t step,
+                                   gpuf_error *err) {
+  const gpuf_status status = gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err);
+  return status == GPUF_ERR_HDF5 && !err->native_code
+             ? gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err)
+             : status;
+}
+
 /* `*has_changed`: the folder is to be listed again. */
 static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
                                const int64_t *steps, size_t count, bool *has_changed,
@@ -106,8 +116,7 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
     const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, steps[i]);
     struct stat before = {.st_ino = 0};
     lstat(path.text, &before);
-    const gpuf_status status =
-        gpufi_checkpoint_opened_open(&r->opened, &r->session, path.text, steps[i], &error);
+    const gpuf_status status = open_checkpoint(r, path.text, steps[i], &error);
     if (status == GPUF_OK) {
       report->step = steps[i];
       memcpy(report->path, path.text, sizeof(report->path));
