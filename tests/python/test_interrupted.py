@@ -39,4 +39,6 @@ def test_signals_change_nothing(topic: str) -> None:
         text=True,
         timeout=280,
     )
+    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        pytest.skip(f"no test of {topic} can run with this build")
     assert done.returncode == 0, done.stdout + done.stderr
