@@ -52,6 +52,9 @@ typedef struct gpufi_backend {
   /* nbytes > 0 and d_ptr != NULL here; the core handles the rest. */
   gpuf_status (*alloc)(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err);
   gpuf_status (*free)(int32_t device, void *d_ptr, gpuf_error *err);
+  /* Wait for what is on the device's streams, those among them that are being destroyed: it may use
+   * memory that is to be freed. NULL if `free` waits by itself. */
+  void (*synchronize)(int32_t device);
   /* Give freed memory that is kept for reuse back to the driver. NULL if none is ever kept. */
   void (*trim)(void);
 
@@ -67,8 +70,11 @@ typedef struct gpufi_backend {
    * processors. */
   gpuf_status (*stream_create)(int32_t device, bool is_urgent, gpuf_stream *stream,
                                gpuf_error *err);
+  /* Waits for its work. The failure of it is returned, and the stream is destroyed all the same. */
   gpuf_status (*stream_destroy)(int32_t device, gpuf_stream stream, gpuf_error *err);
   gpuf_status (*stream_synchronize)(int32_t device, gpuf_stream stream, gpuf_error *err);
+  /* Wait for its work, and leave the failure of it to whoever synchronizes. */
+  void (*stream_drain)(int32_t device, gpuf_stream stream);
 
   gpuf_status (*event_create)(int32_t device, gpufi_event **event, gpuf_error *err);
   void (*event_destroy)(int32_t device, gpufi_event *event);

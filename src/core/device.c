@@ -102,6 +102,9 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
        guard = guard->next) {
     status = guard->check(device, d_ptr, err);
   }
+  if (status == GPUF_OK && backend->synchronize) {
+    backend->synchronize(device.index);
+  }
   return status == GPUF_OK ? backend->free(device.index, d_ptr, err) : status;
 }
 

@@ -172,9 +172,9 @@ gpuf_status gpuf_tensor_copy(const gpuf_tensor *dst, const gpuf_tensor *src, gpu
   if (status == GPUF_OK) {
     status = gpufi_backend_for(dst->device, &backend, err);
   }
-  if (status == GPUF_OK) {
-    status = wait_for_producers(backend, dst, src, stream, err);
+  if (status != GPUF_OK || gpuf_tensor_count(src) == 0) {
+    return status;
   }
-  return status == GPUF_OK && gpuf_tensor_count(src) > 0 ? enqueue(backend, *dst, *src, stream, err)
-                                                         : status;
+  status = wait_for_producers(backend, dst, src, stream, err);
+  return status == GPUF_OK ? enqueue(backend, *dst, *src, stream, err) : status;
 }

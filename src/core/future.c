@@ -275,6 +275,9 @@ void gpuf_future_destroy(gpuf_future *future) {
   if (!future) {
     return;
   }
+  if (gpufi_host_in_kernel() && !gpuf_future_done(future)) {
+    return; /* the copy may be behind this very kernel */
+  }
   if (!gpufi_forked()) {
     gpufi_future_fini(future);
   } else if (!future->settled) {

@@ -7,11 +7,10 @@
 #include "core/many.h"
 #include "core/runtime.h"
 
-/* The channel whose stream stands for those of a device's tensors (gpufi_channel_keep_stream), and
- * which of these it waits for last. */
+/* The channel whose stream stands for one of the tensors' (gpufi_channel_keep_stream). */
 typedef struct keeper {
   gpufi_channel *channel;
-  gpuf_stream joined;
+  gpuf_stream kept;
 } keeper;
 
 typedef struct many_future {
@@ -20,7 +19,7 @@ typedef struct many_future {
   size_t count;
   gpuf_tensor *dsts, *srcs;
   keeper *keepers;
-  size_t keeper_count; /* one a device at most */
+  size_t keeper_count; /* one for each stream of a device */
 } many_future;
 
 static void free_lists(many_future *m, bool failed) {
@@ -50,49 +49,53 @@ static void run(gpuf_future *future) {
   gpufi_future_leave(future, 1);
 }
 
-/* The keeper of a device, which may be new; *found is left alone after a failure. */
-static gpuf_status keeper_of(many_future *m, gpuf_device device, keeper **found, gpuf_error *err) {
-  const gpufi_backend *backend;
+static keeper *find_keeper(const many_future *m, const gpuf_tensor *tensor) {
   for (size_t i = 0; i < m->keeper_count; i++) {
-    const gpuf_device kept = m->keepers[i].channel->device;
-    if (kept.kind == device.kind && kept.index == device.index) {
-      *found = &m->keepers[i];
-      return GPUF_OK;
+    keeper *const k = &m->keepers[i];
+    const gpuf_device device = k->channel->device;
+    if (k->kept == tensor->stream && device.kind == tensor->device.kind &&
+        device.index == tensor->device.index) {
+      return k;
     }
   }
+  return NULL;
+}
+
+/* NULL, with *status and `err` set, after a failure. */
+static keeper *add_keeper(many_future *m, const gpuf_tensor *tensor, gpuf_status *status,
+                          gpuf_error *err) {
+  const gpufi_backend *backend;
   keeper *const grown = realloc(m->keepers, (m->keeper_count + 1) * sizeof(*grown));
   if (!grown) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for many copies");
+    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for many copies");
+    return NULL;
   }
   m->keepers = grown;
   keeper *const added = &grown[m->keeper_count];
-  *added = (keeper){NULL, GPUF_STREAM_NONE};
-  gpuf_status status = gpufi_backend_for(device, &backend, err);
-  if (status == GPUF_OK) {
-    status = gpufi_channel_acquire(backend, device, &added->channel, err);
+  gpuf_stream replaced = tensor->stream;
+  *added = (keeper){NULL, tensor->stream};
+  *status = gpufi_backend_for(tensor->device, &backend, err);
+  if (*status == GPUF_OK) {
+    *status = gpufi_channel_keep_stream(backend, tensor->device, &replaced, &added->channel, err);
   }
-  if (status == GPUF_OK) {
-    m->keeper_count++;
-    *found = added;
+  if (!added->channel) {
+    return NULL;
   }
-  return status;
+  m->keeper_count++;
+  return added;
 }
 
 /* Let the copies come behind the work that is on the tensor's stream now, and no later one. */
 static gpuf_status keep_stream(many_future *m, gpuf_tensor *tensor, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
   if (tensor->device.kind == GPUF_DEVICE_CPU || tensor->stream == GPUF_STREAM_NONE) {
     return GPUF_OK;
   }
-  keeper *k = NULL;
-  gpuf_status status = keeper_of(m, tensor->device, &k, err);
+  const keeper *k = find_keeper(m, tensor);
   if (!k) {
-    return status;
+    k = add_keeper(m, tensor, &status, err);
   }
-  if (k->joined != tensor->stream) {
-    status = gpufi_channel_join(k->channel, tensor->stream, err);
-  }
-  if (status == GPUF_OK) {
-    k->joined = tensor->stream;
+  if (k) {
     tensor->stream = k->channel->stream;
   }
   return status;

@@ -146,7 +146,7 @@ void gpufi_scratch_give(const gpufi_backend *backend, gpufi_scratch *scratch, gp
   const int32_t device = scratch->device.index;
   if (stream != GPUF_STREAM_NONE &&
       backend->event_record(device, scratch->idle, stream, NULL) != GPUF_OK) {
-    backend->stream_synchronize(device, stream, NULL);
+    backend->stream_drain(device, stream);
   }
   pthread_mutex_lock(&lock);
   gpufi_scratch **link = &unused;

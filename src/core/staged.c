@@ -104,18 +104,28 @@ static gpuf_status worker_scratch(worker *w, gpuf_error *err) {
                : gpufi_channel_try_scratch(w->channel, err);
 }
 
+/* Until the producer's work is done, scratch is for others: what waits for some meanwhile may be
+ * what that work waits for. */
+static gpuf_status worker_join(worker *w, gpuf_error *err) {
+  const gpufi_backend *const backend = w->copy->backend;
+  gpuf_status status = gpufi_channel_join(w->channel, w->copy->producer, err);
+  if (status == GPUF_OK && w->copy->route == GPUFI_ROUTE_GATHER) {
+    if (w->copy->producer != GPUF_STREAM_NONE) {
+      status = backend->event_wait(w->copy->device.index, w->channel->joined, err);
+    }
+    if (status == GPUF_OK) {
+      status = worker_scratch(w, err);
+    }
+  }
+  return status;
+}
+
 static gpuf_status worker_prepare(worker *w, gpuf_error *err) {
   gpuf_status status = gpufi_channel_acquire(w->copy->backend, w->copy->device, &w->channel, err);
   if (status == GPUF_OK) {
     status = gpufi_channel_need_staging(w->channel, err);
   }
-  if (status == GPUF_OK && w->copy->route == GPUFI_ROUTE_GATHER) {
-    status = worker_scratch(w, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_channel_join(w->channel, w->copy->producer, err);
-  }
-  return status;
+  return status == GPUF_OK ? worker_join(w, err) : status;
 }
 
 static gpuf_status worker_loop(worker *w, gpuf_error *err) {

@@ -2,7 +2,9 @@
  * takes that failure away. A GPU fails for good, and all calls with it. */
 #include <gpufetch/reduce.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "core/many.h"
 #include "devices.h"
@@ -52,16 +54,26 @@ static void fixture_destroy(fixture *f) {
   free(f->pageable.data);
 }
 
-/* Give the stream a copy from memory that was freed. */
-static void fail_on(gpuf_stream stream) {
+/* A copy that fails, from memory that was freed. */
+typedef struct failing_copy {
+  gpuf_tensor to, freed;
+} failing_copy;
+
+static failing_copy failing_copy_create(void) {
   const int64_t count = 16;
-  gpuf_tensor from, to;
-  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &from, &err));
-  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &to, &err));
-  gpuf_tensor freed = from;
-  CHECK_OK(gpuf_tensor_free(&from, &err));
-  CHECK_OK(gpuf_tensor_copy(&to, &freed, stream, &err));
-  CHECK_OK(gpuf_tensor_free(&to, &err));
+  failing_copy c;
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &c.to, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &c.freed, &err));
+  gpuf_tensor gone = c.freed;
+  CHECK_OK(gpuf_tensor_free(&gone, &err));
+  return c;
+}
+
+/* Waits for the whole device, since it frees memory. */
+static void fail_on(gpuf_stream stream) {
+  failing_copy c = failing_copy_create();
+  CHECK_OK(gpuf_tensor_copy(&c.to, &c.freed, stream, &err));
+  CHECK_OK(gpuf_tensor_free(&c.to, &err));
 }
 
 static bool is_right(const fixture *f, const gpuf_tensor *read) {
@@ -159,6 +171,12 @@ static void a_call_without_elements_passes_no_failure_on(void) {
   CHECK_OK(gpuf_future_wait(future, -1, &err));
   gpuf_future_destroy(future);
   CHECK_OK(gpuf_copy_many(&to, &nothing, 1, NULL, &err));
+  gpuf_tensor spare = f.spare;
+  gpuf_stream clean;
+  spare.shape[0] = 0;
+  CHECK_OK(gpuf_stream_create(host_device, &clean, &err));
+  CHECK_OK(gpuf_tensor_copy(&spare, &nothing, clean, &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, clean, &err));
   CHECK_FAILS(gpuf_stream_synchronize(host_device, f.stream, &err), GPUF_ERR_DEVICE, "");
   for (size_t k = 0; k < sizeof(calls) / sizeof(*calls); k++) {
     bool right;
@@ -238,11 +256,93 @@ static void a_copy_in_flight_has_no_part_in_what_follows_on_the_stream(void) {
       CHECK(is_right(&f, i / 2 % 3 == 1 ? &f.pinned : &f.pageable));
       gpuf_future_destroy(future);
       if (!destroys) {
-        CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+        CHECK_FAILS(gpuf_stream_destroy(host_device, stream, &err), GPUF_ERR_DEVICE, "");
       }
     }
     fixture_destroy(&f);
   }
+}
+
+/* --- Other streams ------------------------------------------------------------------------ */
+
+static sem_t gate;
+
+static void gated_kernel(const void *args) {
+  (void)args;
+  sem_wait(&gate);
+}
+
+/* A failed copy whose device still works for others is told of at once, and leaves nothing that
+ * waits for those. */
+static void a_failure_is_told_beside_a_busy_stream(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_NONE);
+  gpuf_stats stats = GPUF_STATS_INIT;
+  gpuf_stream busy;
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_stream_create(host_device, &busy, &err));
+  CHECK_OK(gpuf_reduce_stats(&f.tensor, &stats, &err)); /* a channel with a workspace is left */
+  failing_copy c = failing_copy_create();               /* whose address is not used again */
+  CHECK_OK(gpuf_host_launch(host_device, busy, gated_kernel, NULL, 0, &err));
+  alarm(60);
+  for (int kind = 0; kind < 3; kind++) {
+    gpuf_future *future;
+    CHECK_OK(gpuf_tensor_copy(&c.to, &c.freed, f.stream, &err));
+    CHECK_OK(start_copy(&f, kind, &future));
+    CHECK(gpuf_future_wait(future, -1, &err) == GPUF_ERR_DEVICE);
+    gpuf_future_destroy(future);
+    CHECK(gpuf_stream_synchronize(host_device, f.stream, &err) == GPUF_ERR_DEVICE);
+  }
+  alarm(0);
+  sem_post(&gate);
+  CHECK_OK(gpuf_stream_destroy(host_device, busy, &err));
+  CHECK_OK(gpuf_tensor_free(&c.to, &err));
+  fixture_destroy(&f);
+}
+
+/* A strided copy that waits for its producer holds no scratch meanwhile. */
+static void copies_that_wait_leave_scratch_to_others(void) {
+  fixture f = fixture_create((int64_t)1 << 20, GPUF_STREAM_NONE);
+  fixture other = fixture_create(2000, GPUF_STREAM_NONE);
+  const gpuf_copy_options many_threads = {
+      .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 64 << 10, .thread_count = 32};
+  gpuf_tensor half = f.tensor, half_read = f.pageable, from = other.tensor, to = other.spare;
+  gpuf_future *future;
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_tensor_slice(&half, 0, 0, 2, gpuf_tensor_count(&half) / 2, &err));
+  CHECK_OK(gpuf_tensor_slice(&half_read, 0, 0, 2, gpuf_tensor_count(&half_read) / 2, &err));
+  CHECK_OK(gpuf_tensor_slice(&from, 0, 0, 2, 1000, &err));
+  CHECK_OK(gpuf_tensor_slice(&to, 0, 0, 2, 1000, &err));
+  CHECK_OK(gpuf_host_launch(host_device, f.stream, gated_kernel, NULL, 0, &err));
+  CHECK_OK(gpuf_copy_async(&half_read, &half, &many_threads, &future, &err));
+  usleep(50000);
+  alarm(60);
+  CHECK_OK(gpuf_tensor_copy(&to, &from, other.stream, &err));
+  CHECK_OK(gpuf_stream_synchronize(host_device, other.stream, &err));
+  alarm(0);
+  sem_post(&gate);
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  gpuf_future_destroy(future);
+  for (int64_t i = 0; i < gpuf_tensor_count(&f.tensor); i += 2) {
+    CHECK(memcmp((float *)f.pageable.data + i, (float *)f.expected.data + i, sizeof(float)) == 0);
+  }
+  fixture_destroy(&other);
+  fixture_destroy(&f);
+}
+
+static void many_copies_in_flight_name_the_one_that_failed(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_NONE);
+  fixture failed = fixture_create(1000, GPUF_STREAM_NONE);
+  const gpuf_tensor dsts[] = {f.pageable, failed.pageable}, srcs[] = {f.tensor, failed.tensor};
+  gpuf_future *future;
+  fail_on(failed.stream);
+  CHECK_OK(gpufi_copy_many_async(dsts, srcs, 2, NULL, &future, &err));
+  CHECK(gpuf_future_wait(future, -1, &err) == GPUF_ERR_DEVICE);
+  CHECK(strncmp(err.message, "copy 1: ", 8) == 0);
+  gpuf_future_destroy(future);
+  CHECK_OK(gpuf_stream_synchronize(host_device, f.stream, &err));
+  CHECK(gpuf_stream_synchronize(host_device, failed.stream, &err) == GPUF_ERR_DEVICE);
+  fixture_destroy(&failed);
+  fixture_destroy(&f);
 }
 
 int main(void) {
@@ -250,5 +350,8 @@ int main(void) {
   TEST(what_reads_behind_failed_work_fails);
   TEST(a_call_without_elements_passes_no_failure_on);
   TEST(a_copy_is_made_though_another_thread_is_told_of_the_failure);
+  TEST(a_failure_is_told_beside_a_busy_stream);
+  TEST(copies_that_wait_leave_scratch_to_others);
+  TEST(many_copies_in_flight_name_the_one_that_failed);
   return test_finish();
 }

@@ -322,6 +322,72 @@ static gpuf_status copy_strided_on_device(bool *right) {
   return status;
 }
 
+/* --- Behind work that has failed ----------------------------------------------------------- */
+
+static gpuf_tensor d_small, d_freed; /* a copy from one to the other fails on its stream */
+
+static void prepare_with_freed(void) {
+  const int64_t count = 16;
+  prepare_tensors();
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &d_small, &err));
+  gpuf_tensor gone;
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, &count, &gone, &err));
+  d_freed = gone;
+  CHECK_OK(gpuf_tensor_free(&gone, &err));
+}
+
+static gpuf_status stream_with_failed_work(gpuf_stream *stream) {
+  gpuf_status status = gpuf_stream_create(host_device, stream, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_tensor_copy(&d_small, &d_freed, *stream, &err);
+    if (status != GPUF_OK) {
+      faults_disarm();
+      CHECK_OK(gpuf_stream_destroy(host_device, *stream, NULL));
+    }
+  }
+  return status;
+}
+
+/* The failure stays the stream's. */
+static gpuf_status copy_on_device_behind_failed_work(bool *right) {
+  const gpuf_tensor src = every_second_column(d_source), dst = every_second_column(d_target);
+  gpuf_stream stream;
+  gpuf_status status = stream_with_failed_work(&stream);
+  if (status == GPUF_OK) {
+    status = gpuf_tensor_copy(&dst, &src, stream, &err);
+    *right = gpuf_stream_synchronize(host_device, stream, NULL) != GPUF_OK;
+    faults_disarm();
+    gpuf_stream_destroy(host_device, stream, NULL);
+  }
+  take_target();
+  return status;
+}
+
+/* The failure is the call's. */
+static gpuf_status fetch_many_behind_failed_work(bool *right) {
+  gpuf_tensor srcs[MANY], dsts[MANY];
+  gpuf_tensor src = d_source;
+  void *pinned;
+  gpuf_status status = gpuf_pool_acquire(host_device, sizeof(values), &pinned, &err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = stream_with_failed_work(&src.stream);
+  if (status == GPUF_OK) {
+    for (int i = 0; i < MANY; i++) {
+      srcs[i] = part(src, i);
+      dsts[i] = part(tensor_of(pinned, cpu_device, ROWS, COLUMNS), i);
+    }
+    status = gpuf_copy_many(dsts, srcs, MANY, NULL, &err);
+    *right = strstr(err.message, "not inside a live allocation");
+    status = *right ? GPUF_OK : status; /* GPUF_OK for a copy that was not made is not right */
+    faults_disarm();
+    gpuf_stream_destroy(host_device, src.stream, NULL);
+  }
+  gpuf_pool_release(pinned, NULL);
+  return status;
+}
+
 /* --- Memory and streams ------------------------------------------------------------------ */
 
 static gpuf_status tensor_of_ones_own(bool *right) {
@@ -393,11 +459,13 @@ static const operation operations[] = {
     {"copy between arrays", copy_on_cpu, false},
     {"copy within the device", copy_flat_on_device, false},
     {"copy within the device through scratch", copy_strided_on_device, false},
+    {"copy within the device behind failed work", copy_on_device_behind_failed_work, false},
+    {"fetch of many behind failed work", fetch_many_behind_failed_work, false},
     {"tensor_alloc and tensor_free", tensor_of_ones_own, false},
     {"kernel on a stream", kernel_on_stream, false},
 };
 
 int main(void) {
   fill_values();
-  return run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare_tensors);
+  return run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare_with_freed);
 }

@@ -247,6 +247,89 @@ static void others_enqueue_while_a_free_waits(void) {
   fixture_destroy(&f);
 }
 
+/* Ends its stream by hand, or by its own end. */
+static void *end_stream(void *arg) {
+  void *const d_ptr = *(void **)arg;
+  gpuf_stream *const own = (gpuf_stream *)arg + 1;
+  gpuf_error failure;
+  if (*own != GPUF_STREAM_NONE) {
+    return gpuf_stream_destroy(host_device, *own, &failure) == GPUF_OK ? NULL : arg;
+  }
+  return gpuf_host_launch(host_device, GPUF_STREAM_PER_THREAD, gated_fill_kernel, &d_ptr,
+                          sizeof(d_ptr), &failure) == GPUF_OK
+             ? NULL
+             : arg;
+}
+
+/* The kernel of a stream that is being destroyed, or whose thread has ended, still works on the
+ * memory. */
+static void a_free_waits_for_streams_that_are_ending(void) {
+  for (int by_hand = 0; by_hand < 2; by_hand++) {
+    struct {
+      void *d_ptr;
+      gpuf_stream stream;
+    } work = {NULL, GPUF_STREAM_NONE};
+    pthread_t ending, freeing;
+    void *failed;
+    CHECK_OK(gpuf_alloc(host_device, 4096, &work.d_ptr, &err));
+    CHECK(sem_init(&gate, 0, 0) == 0);
+    if (by_hand) {
+      CHECK_OK(gpuf_stream_create(host_device, &work.stream, &err));
+      launch_gated_fill(work.stream, work.d_ptr);
+    }
+    CHECK(pthread_create(&ending, NULL, end_stream, &work) == 0);
+    usleep(20000);
+    CHECK(pthread_create(&freeing, NULL, free_memory, work.d_ptr) == 0);
+    usleep(20000);
+    sem_post(&gate);
+    CHECK(pthread_join(ending, &failed) == 0 && !failed);
+    CHECK(pthread_join(freeing, &failed) == 0 && !failed);
+  }
+}
+
+/* Nobody else would be told. */
+static void the_end_of_a_stream_tells_of_its_failure(void) {
+  fixture f = fixture_create();
+  gpuf_stream stream;
+  const int64_t count = 64;
+  gpuf_tensor from, to;
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_UINT8, 1, &count, &from, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_UINT8, 1, &count, &to, &err));
+  const gpuf_tensor freed = from;
+  CHECK_OK(gpuf_tensor_free(&from, &err));
+  CHECK_OK(gpuf_tensor_copy(&to, &freed, stream, &err));
+  CHECK(gpuf_stream_destroy(host_device, stream, &err) == GPUF_ERR_DEVICE);
+  CHECK(gpuf_stream_destroy(host_device, stream, &err) == GPUF_ERR_INVALID);
+  CHECK_OK(gpuf_tensor_free(&to, &err));
+  fixture_destroy(&f);
+}
+
+static void use_the_threads_stream_without_keys(void) {
+  pthread_key_t key, first;
+  void *d_ptr;
+  CHECK(pthread_key_create(&first, NULL) == 0);
+  CHECK(pthread_setspecific(first, &err) == 0);
+  while (pthread_key_create(&key, NULL) == 0) {
+  }
+  CHECK_OK(gpuf_alloc(host_device, 64, &d_ptr, &err));
+  CHECK(gpuf_stream_synchronize(host_device, GPUF_STREAM_PER_THREAD, &err) == GPUF_ERR_NO_MEMORY &&
+        strstr(err.message, "pthread key"));
+  CHECK(pthread_getspecific(first) == &err);
+  CHECK_OK(gpuf_free(host_device, d_ptr, &err));
+}
+
+static void a_process_without_pthread_keys_has_no_streams_of_threads(void) {
+  int outcome;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    use_the_threads_stream_without_keys();
+    _exit(0);
+  }
+  CHECK(child > 0 && waitpid(child, &outcome, 0) == child && outcome == 0);
+}
+
 static void device_memory_is_out_of_reach_outside_a_kernel(void) {
   void *d_ptr;
   CHECK_OK(gpuf_alloc(host_device, 64, &d_ptr, &err));
@@ -369,6 +452,7 @@ static void waiting_kernel(const void *args) {
   a->statuses[3] = gpuf_copy(&result, &t, NULL, &a->errors[3]);
   a->statuses[4] = gpuf_reduce_stats(&t, &stats, &a->errors[4]);
   a->statuses[5] = gpuf_future_wait(a->future, -1, &a->errors[5]);
+  gpuf_future_destroy(a->future);
   gpuf_device_trim();
 }
 
@@ -431,12 +515,15 @@ int main(void) {
   TEST(what_is_printed_to_a_closed_stdout_stays_out_of_device_memory); /* before any device is used
                                                                         */
   TEST(a_limit_on_the_size_of_files_is_an_error_that_names_it);        /* likewise */
+  TEST(a_process_without_pthread_keys_has_no_streams_of_threads);      /* likewise */
   TEST(a_host_read_of_a_device_pointer_faults);
   TEST(a_missing_wait_shows_the_old_bytes);
   TEST(a_missing_stream_wait_shows_poison);
   TEST(work_on_freed_memory_fails_the_stream);
   TEST(synchronize_waits_for_no_later_work);
   TEST(others_enqueue_while_a_free_waits);
+  TEST(a_free_waits_for_streams_that_are_ending);
+  TEST(the_end_of_a_stream_tells_of_its_failure);
   TEST(device_memory_is_out_of_reach_outside_a_kernel);
   TEST(a_stale_or_foreign_stream_is_refused);
   TEST(a_default_stream_is_not_destroyed);

@@ -145,6 +145,11 @@ static gpuf_status stream_synchronize(int32_t device, gpuf_stream stream, gpuf_e
   return CUDA_CALL_ON(device, cudaStreamSynchronize((cudaStream_t)stream));
 }
 
+/* What has failed once fails for good. */
+static void stream_drain(int32_t device, gpuf_stream stream) {
+  stream_synchronize(device, stream, NULL);
+}
+
 static gpuf_status stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err) {
   const gpuf_status status = stream_synchronize(device, stream, err);
   const gpuf_status destroyed = CUDA_CALL_ON(device, cudaStreamDestroy((cudaStream_t)stream));
@@ -294,6 +299,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_synchronize = stream_synchronize,
+    .stream_drain = stream_drain,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,

@@ -163,7 +163,6 @@ static gpuf_status release(int32_t device, void *d_ptr, bool imported, gpuf_erro
   if (gpufi_host_in_kernel()) {
     return gpufi_host_refuse_in_kernel(err);
   }
-  gpufi_host_device_synchronize(device);
   pthread_mutex_lock(&allocations_lock);
   allocation **link = &allocations;
   while (*link && ((*link)->d_ptr != d_ptr || (*link)->imported != imported)) {
@@ -271,6 +270,7 @@ gpuf_status gpufi_host_import(int32_t device, int fd, const gpufi_host_range *ra
 }
 
 gpuf_status gpufi_host_close(int32_t device, void *d_ptr, gpuf_error *err) {
+  gpufi_host_device_synchronize(device);
   return release(device, d_ptr, true, err);
 }
 

@@ -31,6 +31,7 @@ typedef struct stream {
   struct stream *next;  /* guarded by streams_lock, as are the members to `device` */
   uint64_t number;      /* in the order of creation, from 1 */
   int32_t waiter_count; /* of gpufi_host_device_synchronize */
+  bool is_ending;       /* no handle names it any more; what was on it still runs */
   int32_t device;
   pthread_t thread;
   pthread_mutex_t lock; /* guards all below */
@@ -43,7 +44,7 @@ typedef struct stream {
   item stop;        /* ends the thread; is here, so that this takes no memory */
 } stream;
 
-/* Guards the list of live streams and the default ones. */
+/* Guards the list of streams and the default ones. */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static stream *streams;
 static uint64_t created_count;
@@ -53,6 +54,7 @@ static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
 static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
+static bool has_thread_streams_key;
 static _Thread_local bool in_kernel;
 
 /* The latest recording, which is to be released; NULL if there is none. */
@@ -222,45 +224,60 @@ static void forget_thread_streams(void) {
 }
 
 static void create_thread_streams_key(void) {
-  pthread_key_create(&thread_streams_key, end_thread_streams);
+  has_thread_streams_key = pthread_key_create(&thread_streams_key, end_thread_streams) == 0;
   pthread_atfork(NULL, NULL, forget_thread_streams);
 }
 
-/* Where the default stream that `handle` names is kept; NULL for any other handle. */
-static stream **default_stream(int32_t device, gpuf_stream handle) {
-  if (handle == GPUF_STREAM_PER_THREAD) {
-    pthread_once(&thread_streams_once, create_thread_streams_key);
-    pthread_setspecific(thread_streams_key, thread_streams); /* so that the thread's end is seen */
-    return &thread_streams[device];
+/* Where the default stream that `handle` names is kept, in *kept; NULL for any other handle. */
+static gpuf_status default_stream(int32_t device, gpuf_stream handle, stream ***kept,
+                                  gpuf_error *err) {
+  *kept = handle == GPUF_STREAM_LEGACY ? &default_streams[device] : NULL;
+  if (handle != GPUF_STREAM_PER_THREAD) {
+    return GPUF_OK;
   }
-  return handle == GPUF_STREAM_LEGACY ? &default_streams[device] : NULL;
+  pthread_once(&thread_streams_once, create_thread_streams_key);
+  if (!has_thread_streams_key) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                      "the process has no pthread key left, by which the end of a thread's stream "
+                      "is seen; create a stream instead of GPUF_STREAM_PER_THREAD");
+  }
+  pthread_setspecific(thread_streams_key, thread_streams); /* so that the thread's end is seen */
+  *kept = &thread_streams[device];
+  return GPUF_OK;
 }
 
-/* The live stream of a handle; default streams are made when they are first used. */
-static gpuf_status stream_find(int32_t device, gpuf_stream handle, stream **out, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  stream *s = NULL;
-  pthread_mutex_lock(&streams_lock);
-  stream **kept = default_stream(device, handle);
-  if (kept) {
-    if (!*kept) {
-      status = stream_start(device, kept, err);
-    }
-    s = *kept;
-  } else {
-    s = streams;
-    while (s && ((gpuf_stream)s != handle || s->device != device)) {
-      s = s->next;
-    }
-    if (!s) {
-      status = gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                          "0x%zx is not a live stream of host:%d; pass a handle from "
-                          "gpuf_stream_create on that device",
-                          (size_t)handle, device);
-    }
+/* The live stream of a handle; default streams are made when they are first used, and *kept is
+ * where. Called with streams_lock held. */
+static gpuf_status find_locked(int32_t device, gpuf_stream handle, stream ***kept, stream **out,
+                               gpuf_error *err) {
+  gpuf_status status = default_stream(device, handle, kept, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  pthread_mutex_unlock(&streams_lock);
+  if (*kept) {
+    if (!**kept) {
+      status = stream_start(device, *kept, err);
+    }
+    *out = **kept;
+    return status;
+  }
+  stream *s = streams;
+  while (s && ((gpuf_stream)s != handle || s->device != device || s->is_ending)) {
+    s = s->next;
+  }
   *out = s;
+  return s ? GPUF_OK
+           : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "0x%zx is not a live stream of host:%d; pass a handle from "
+                        "gpuf_stream_create on that device",
+                        (size_t)handle, device);
+}
+
+static gpuf_status stream_find(int32_t device, gpuf_stream handle, stream **out, gpuf_error *err) {
+  stream **kept;
+  pthread_mutex_lock(&streams_lock);
+  const gpuf_status status = find_locked(device, handle, &kept, out, err);
+  pthread_mutex_unlock(&streams_lock);
   return status;
 }
 
@@ -273,34 +290,48 @@ static gpuf_status item_create(item_kind kind, item **out, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* It stays in the list to its end: what is on it may use memory that others free meanwhile. */
 gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_error *err) {
   stream *s;
-  const gpuf_status status = stream_find(device, handle, &s, err);
+  stream **kept;
+  pthread_mutex_lock(&streams_lock);
+  const gpuf_status status = find_locked(device, handle, &kept, &s, err);
+  if (status == GPUF_OK) {
+    s->is_ending = true;
+    if (kept) {
+      *kept = NULL;
+    }
+  }
+  pthread_mutex_unlock(&streams_lock);
   if (status != GPUF_OK) {
     return status;
   }
-  pthread_mutex_lock(&streams_lock);
-  stream **link = &streams;
-  while (*link != s) {
-    link = &(*link)->next;
-  }
-  *link = s->next;
-  stream **kept = default_stream(device, handle);
-  if (kept) {
-    *kept = NULL;
-  }
-  pthread_mutex_unlock(&streams_lock);
   stream_push(s, &s->stop);
   pthread_join(s->thread, NULL);
   pthread_mutex_lock(&streams_lock);
   while (s->waiter_count > 0) {
     pthread_cond_wait(&waiter_left, &streams_lock);
   }
+  stream **link = &streams;
+  while (*link != s) {
+    link = &(*link)->next;
+  }
+  *link = s->next;
   pthread_mutex_unlock(&streams_lock);
+  const gpuf_error error = s->error;
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->changed);
   free(s);
-  return GPUF_OK;
+  return error.status == GPUF_OK
+             ? GPUF_OK
+             : gpufi_fail(err, error.status, error.native_code, "%s", error.message);
+}
+
+void gpufi_host_stream_drain(int32_t device, gpuf_stream handle) {
+  stream *s;
+  if (stream_find(device, handle, &s, NULL) == GPUF_OK) {
+    stream_drain(s, false);
+  }
 }
 
 gpuf_status gpufi_host_stream_synchronize(int32_t device, gpuf_stream handle, gpuf_error *err) {
@@ -331,6 +362,9 @@ static stream *stream_after(int32_t device, uint64_t after, uint64_t last) {
 
 /* Meanwhile others use the device: what waits here may end by work that they enqueue. */
 void gpufi_host_device_synchronize(int32_t device) {
+  if (in_kernel) { /* it would wait for itself */
+    return;
+  }
   pthread_mutex_lock(&streams_lock);
   const uint64_t last = created_count;
   uint64_t after = 0;

@@ -4,14 +4,13 @@
 
 #include "backend/backend.h"
 
-/* Wait until no stream of the device has work. */
-void gpufi_host_device_synchronize(int32_t device);
-
 /* As the backend's entries. */
+void gpufi_host_device_synchronize(int32_t device);
 gpuf_status gpufi_host_stream_create(int32_t device, bool is_urgent, gpuf_stream *stream,
                                      gpuf_error *err);
 gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err);
 gpuf_status gpufi_host_stream_synchronize(int32_t device, gpuf_stream stream, gpuf_error *err);
+void gpufi_host_stream_drain(int32_t device, gpuf_stream stream);
 gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **event, gpuf_error *err);
 void gpufi_host_event_destroy(int32_t device, gpufi_event *event);
 gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_stream stream,

@@ -179,8 +179,9 @@ typedef uintptr_t gpuf_stream;
 
 /* Create a stream that does not synchronize with the device's default stream. */
 GPUF_API gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err);
-/* Destroy a stream of gpuf_stream_create, after its work. GPUF_STREAM_NONE is allowed, and does
- * nothing; the two default streams are refused with GPUF_ERR_INVALID. */
+/* Destroy a stream of gpuf_stream_create, after its work. If that has failed, and nothing has said
+ * so yet, its failure is returned, and the stream is destroyed all the same. GPUF_STREAM_NONE is
+ * allowed, and does nothing; the two default streams are refused with GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err);
 /* Block until the work that has been enqueued is done. Reports a failure of any of it. On the host
  * backend work behind a failure is skipped until this call has reported it, once, to whichever
@@ -418,7 +419,8 @@ GPUF_API gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *
 GPUF_API gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err);
 /* True if the copy is done or has failed, so that gpuf_future_wait returns at once. */
 GPUF_API bool gpuf_future_done(gpuf_future *future);
-/* Wait for the copy if it still runs, and free the future. NULL is allowed. */
+/* Wait for the copy if it still runs, and free the future. NULL is allowed. A kernel of the host
+ * backend waits for no copy: there, a future whose copy still runs is not freed. */
 GPUF_API void gpuf_future_destroy(gpuf_future *future);
 
 #ifdef __cplusplus
