@@ -4,7 +4,7 @@
 #include "dtypes.h"
 
 /* A MaskedArray's data without its mask would be a wrong answer. */
-static int refuse_masked(PyObject *array) {
+int gpufi_py_refuse_masked(PyObject *array) {
   if (PyArray_CheckExact(array) || !PyObject_HasAttrString(array, "_mask")) {
     return 0;
   }
@@ -17,7 +17,7 @@ static int refuse_masked(PyObject *array) {
 int gpufi_py_tensor_from_array(const gpufi_py_state *state, PyObject *object, gpuf_tensor *tensor) {
   PyArrayObject *array = (PyArrayObject *)object;
   gpuf_dtype dtype;
-  if (refuse_masked(object) < 0) { /* runs a subclass's code, which may change the array */
+  if (gpufi_py_refuse_masked(object) < 0) { /* runs a subclass's code, which may change the array */
     return -1;
   }
   const int ndim = PyArray_NDIM(array);

@@ -4,6 +4,9 @@
 
 #include "state.h"
 
+/* -1 with TypeError for a masked array. */
+int gpufi_py_refuse_masked(PyObject *array);
+
 /* Describe the memory of `array` (an ndarray): device cpu, stream none. The tensor is valid while
  * the array lives. TypeError for a masked array or a dtype without counterpart, ValueError for more
  * than GPUF_NDIM_MAX axes. */

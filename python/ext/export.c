@@ -10,6 +10,9 @@
 #include "dlpack_out.h"
 #include "errors.h"
 #include "fetch.h"
+#include "request.h"
+
+#include "core/geometry.h"
 
 /* Make None, True or False of an argument `copy`; they outlive the call. */
 static int check_copy(PyObject **copy) {
@@ -21,6 +24,22 @@ static int check_copy(PyObject **copy) {
 }
 
 /* --- NumPy and the CUDA Array Interface ---------------------------------- */
+
+/* The layout by which NumPy's orders A and K give the elements in the order that they have in the
+ * tensor's memory, as of an ndarray. Of one with gaps, which A takes in C order, the copy has none:
+ * so K does, too, if the copy would otherwise be in F order. */
+static char order_of_array(const gpuf_tensor *tensor) {
+  const gpufi_py_request kept = {.order = 'K'};
+  gpuf_tensor copy;
+  if (gpuf_tensor_is_contiguous(tensor)) {
+    return 'C';
+  }
+  if (gpufi_tensor_is_f_contiguous(tensor)) {
+    return 'F';
+  }
+  gpufi_py_request_describe(&kept, tensor, &copy);
+  return gpufi_tensor_is_f_contiguous(&copy) ? 'C' : 'K';
+}
 
 PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kwnames) {
@@ -40,7 +59,7 @@ PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *ar
   if (gpufi_py_attachment_check(state, self->keepalive) < 0) {
     return NULL;
   }
-  PyObject *array = gpufi_py_fetch_tensor(state, &self->tensor);
+  PyObject *array = gpufi_py_fetch_tensor(state, &self->tensor, order_of_array(&self->tensor));
   if (!array || dtype == Py_None) {
     return array;
   }
@@ -185,7 +204,7 @@ static PyObject *dlpack_cpu_copy(gpufi_py_device_array *self, bool versioned) {
   gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
   gpuf_tensor tensor;
   PyObject *capsule = NULL;
-  PyObject *array = gpufi_py_fetch_tensor(state, &self->tensor);
+  PyObject *array = gpufi_py_fetch_tensor(state, &self->tensor, 'C');
   if (array && gpufi_py_tensor_from_array(state, array, &tensor) == 0) {
     capsule = gpufi_py_dlpack_make(&tensor, array, versioned, GPUFI_DL_FLAG_IS_COPIED);
   }

@@ -44,8 +44,8 @@ static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
   return gpufi_py_buffer_array(state, &target, &buffer);
 }
 
-PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
-  const gpufi_py_request wanted = {0};
+PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor, char order) {
+  const gpufi_py_request wanted = {.order = order};
   return fetch_fresh(state, tensor, &wanted);
 }
 
@@ -77,6 +77,9 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source,
   if (!PyArray_Check(out)) {
     PyErr_Format(PyExc_TypeError, "out is of type %S; it must be a numpy.ndarray",
                  (PyObject *)Py_TYPE(out));
+    return -1;
+  }
+  if (gpufi_py_refuse_masked(out) < 0) {
     return -1;
   }
   if (gpufi_py_tensor_from_array(state, out, target) < 0) {
@@ -273,7 +276,25 @@ PyDoc_STRVAR(fetch_async_doc,
              "fetch_async(x, *, out=None, dtype=None, order=None)\n--\n\n"
              "Start what fetch does with these arguments, and return the copy in flight.");
 
+PyDoc_STRVAR(check_out_doc,
+             "check_out($module, source, out, /)\n--\n\n"
+             "Raise what fetch(source, out=out) would raise of `out`; `source` is an ndarray.");
+
+static PyObject *py_check_out(PyObject *module, PyObject *args) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_request wanted = {0};
+  PyObject *array;
+  gpuf_tensor source, target;
+  if (!PyArg_ParseTuple(args, "O!O:check_out", &PyArray_Type, &array, &wanted.out) ||
+      gpufi_py_tensor_from_array(state, array, &source) < 0 ||
+      check_out(state, &source, &wanted, &target) < 0) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
 PyMethodDef gpufi_py_fetch_methods[] = {
+    {"check_out", py_check_out, METH_VARARGS, check_out_doc},
     {"fetch", GPUFI_PY_METHOD(py_fetch), METH_FASTCALL | METH_KEYWORDS, fetch_doc},
     {"fetch_async", GPUFI_PY_METHOD(py_fetch_async), METH_FASTCALL | METH_KEYWORDS,
      fetch_async_doc},

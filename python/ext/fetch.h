@@ -4,8 +4,8 @@
 
 #include "state.h"
 
-/* Copy `tensor` into a fresh ndarray in C order, with the GIL released meanwhile. The caller keeps
- * the tensor's memory alive. */
-PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor);
+/* Copy `tensor` into a fresh ndarray in an order of 'C', 'F', 'A' and 'K', with the GIL released
+ * meanwhile. The caller keeps the tensor's memory alive. */
+PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor, char order);
 
 #endif

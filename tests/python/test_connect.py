@@ -105,6 +105,12 @@ def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
     rows = np.zeros((6, 14), np.float32)[:, ::2]
     assert array[3].fetch(out=rows) is rows
     np.testing.assert_array_equal(rows, CUBE[3])
+    overlapping = np.lib.stride_tricks.as_strided(np.zeros(100, np.float32), (6, 7), (4, 4))
+    for refused in (overlapping, np.ma.zeros((6, 7), np.float32)):
+        for fetch in (array[3].fetch, lambda out: array[3].fetch_async(out=out).result(10)):
+            with pytest.raises((TypeError, ValueError), match=r"share memory|masked array"):
+                fetch(out=refused)
+        assert not refused.any()
     with pytest.raises(ValueError, match="without a copy"):
         array.reshape(30, 7)
     nothing = array[:, :0].reshape(0, 5)[:, 1:].T
@@ -959,6 +965,17 @@ def test_a_server_that_was_killed_is_waited_for_by_one_request_alone() -> None:
         with process(SERVE_VALUE, "2"):
             assert array.fetch().tolist() == [2] * 4
         run.close()
+
+
+def test_a_wait_for_a_step_of_a_server_that_was_killed_is_the_only_one() -> None:
+    with process(SERVE_VALUE, "1") as running, gf.connect("again", timeout=3) as run:
+        array = run["x"]
+        kill(running)
+        with pytest.raises(TimeoutError, match="ended"):
+            run.wait_step(timeout=1)
+        run.session.timeout = 600
+        with pytest.raises(ConnectionError, match="ended"):
+            array.fetch()
 
 
 def test_a_large_read_waits_for_a_server_that_is_gone_once() -> None:

@@ -362,6 +362,29 @@ def test_the_remedies_are_what_they_say(x: Array, lazy: gf.LazyArray) -> None:
                 getattr(array, name)
 
 
+def test_what_a_function_fills_sizes_or_splits_by_is_read(x: Array, lazy: gf.LazyArray) -> None:
+    """Its first argument gives shape and dtype alone; the others are values."""
+    calls: list[Call] = [
+        lambda a: np.full_like(a, a[1, 2]),
+        lambda a: np.full_like(a, fill_value=a[0, 0, 0]),
+        lambda a: np.full_like(a=a, fill_value=a[0]),
+        lambda a: np.zeros_like(a, shape=[gf.lazy(np.array(2))[...], 3]),
+        lambda a: np.size(a, gf.lazy(np.array(1))[...]),
+        lambda a: np.min_scalar_type(a[0, 0, 0] if a is x else a[0, 0, 0, ...]),
+        lambda a: np.min_scalar_type(a),
+        lambda a: np.tril_indices_from(a[0], gf.lazy(np.array(1))[...]),
+        lambda a: np.split(a, np.array(3), axis=2)[2] if a.shape[2] % 3 == 0 else a.size,
+    ]
+    for number, call in enumerate(calls):
+        np.testing.assert_equal(call(lazy), call(x), err_msg=str(number))
+    big = gf.lazy(gf.to_device(np.array(300), device="host:0"))
+    assert np.min_scalar_type(big[...]) == np.uint16
+    with pytest.raises(ValueError, match="has not 3 equal parts"):
+        np.split(lazy, np.array(3), axis=2)
+    with pytest.raises(TypeError, match=r"np\.full_like does not pull a whole"):
+        np.full_like(lazy, lazy)
+
+
 def test_every_other_function_of_numpy_refuses_a_whole_tensor(lazy: gf.LazyArray) -> None:
     listed = {getattr(np, name, None) for name in (*VIEWS, *FACTS, *COPIES)}
     functions = get_overridable_numpy_array_functions() - listed - {np.min_scalar_type}

@@ -496,6 +496,16 @@ def test_the_widget_answers_over_its_comm(monkeypatch: pytest.MonkeyPatch) -> No
     assert np.array_equal(np.frombuffer(data, np.float32).reshape(3, 4), values)
 
 
+def test_a_page_changes_nothing_but_the_state() -> None:
+    viewer = gf.view(gf.to_device(np.zeros((3, 4)), device="host:0"))
+    before = viewer.get_state()
+    asked = {"_panels": [{"name": "another"}], "_palettes": {}, "_revision": -5, "_esm": "alert(1)"}
+    asked["state"] = {**viewer.state, "cmap": "magma"}
+    update = {"method": "update", "state": asked, "buffer_paths": []}
+    viewer._handle_msg({"content": {"data": update}, "buffers": []})
+    assert viewer.get_state() == {**before, "state": asked["state"]}
+
+
 def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
     values = np.arange(2 * 30 * 40, dtype=np.float32).reshape(2, 30, 40)
     viewer = make_viewer(gf.to_device(values), vmin=0)

@@ -26,7 +26,7 @@ __all__ = ["NumPyFunctions"]
 
 Result = TypeVar("Result")
 
-# Functions that need shape and dtype alone.
+# Functions that need shape and dtype alone, of their first argument or of all that are arrays.
 FACTS: frozenset[Any] = frozenset(
     {
         np.shape,
@@ -34,10 +34,6 @@ FACTS: frozenset[Any] = frozenset(
         np.size,
         np.iscomplexobj,
         np.isrealobj,
-        np.result_type,
-        np.can_cast,
-        np.common_type,
-        np.min_scalar_type,
         np.empty_like,
         np.zeros_like,
         np.ones_like,
@@ -47,6 +43,7 @@ FACTS: frozenset[Any] = frozenset(
         np.triu_indices_from,
     }
 )
+FACTS_OF_ALL: frozenset[Any] = frozenset({np.result_type, np.can_cast, np.common_type})
 
 # Functions whose purpose is a copy of all elements, in memory or in a file.
 COPIES: frozenset[Any] = frozenset(
@@ -93,8 +90,10 @@ class NumPyFunctions(Operators, ArrayFacts):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> Any:
-        if function in FACTS:
+        if function in FACTS_OF_ALL or (function is np.min_scalar_type and self.ndim > 0):
             return _call(function, _stand_in, arguments, options)
+        if function in FACTS:
+            arguments, options = _stand_in_first(arguments, options)
         if function in VIEWS:
             view = VIEWS[function](*arguments, **options)
             if view is not NotImplemented:
@@ -124,6 +123,24 @@ class NumPyFunctions(Operators, ArrayFacts):
 def _stand_in(array: NumPyFunctions) -> npt.NDArray[Any]:
     """An ndarray of the same shape and dtype with one element of memory."""
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
+def _stand_in_first(
+    arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The same arguments with a stand-in for the array that the function is asked about."""
+    if arguments:
+        first, *others = arguments
+        return (_stand_in(first) if isinstance(first, NumPyFunctions) else first, *others), options
+    return arguments, {
+        name: _stand_in(value)
+        if name in _FIRST_NAMES and isinstance(value, NumPyFunctions)
+        else value
+        for name, value in options.items()
+    }
+
+
+_FIRST_NAMES = frozenset({"a", "x", "arr", "prototype"})
 
 
 def _compute(

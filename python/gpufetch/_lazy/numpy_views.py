@@ -148,10 +148,14 @@ def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]
 
 
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    if not hasattr(indices_or_sections, "__len__"):
+    try:
+        len(indices_or_sections)
+    except TypeError:
         total = ary.shape[axis]
         if total % indices_or_sections:
-            raise ValueError(f"an axis of length {total} has not {indices_or_sections} equal parts")
+            raise ValueError(
+                f"an axis of length {total} has not {indices_or_sections} equal parts"
+            ) from None
     return _array_split(ary, indices_or_sections, axis)
 
 

@@ -260,6 +260,7 @@ class Session:
                 raise ValueError("this connection is closed: connect() again")
             reply, _ = waiter.request({"op": "subscribe"}, timeout)
         finally:
+            self._was_connected &= waiter._was_connected  # a server that was killed
             self._idle_waiters.append(waiter)
         return int(reply["step"])
 

@@ -326,13 +326,8 @@ class RemoteView(View):
         return self.tensor.read(self.slices(), shape, out, self._together)
 
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        if out is not None and not isinstance(out, np.ndarray):
-            raise TypeError(f"out is of type {type(out)}; it must be a numpy.ndarray")
-        if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
-            raise ValueError(
-                f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
-                f"{self.shape}, dtype {self.dtype}"
-            )
+        if out is not None:
+            _core.check_out(np.broadcast_to(np.zeros((), self.dtype), self.shape), out)
         if (empty := self._without_elements()) is not None:
             return empty.fetch(out=out)
         shape = self._in_source_order(self.shape)

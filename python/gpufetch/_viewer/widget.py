@@ -69,6 +69,10 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             # The page's updates are undone for this exception alone.
             raise traitlets.TraitError(str(error)) from error
 
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what a page says of `state`; the rest is told to pages, by the kernel alone."""
+        super().set_state({name: sync_data[name] for name in ("state",) if name in sync_data})
+
     def open(self) -> None:
         """Open the comm; ipywidgets calls this."""
         super().open()
