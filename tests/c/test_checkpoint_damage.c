@@ -314,7 +314,7 @@ static void write_two_steps(void) {
 
 /* What cannot be opened or read for another reason than its bytes is not called damaged. */
 static void a_refusal_of_the_system_is_no_damage(void) {
-  static const int codes[] = {EAGAIN, EACCES, EMFILE, ENOMEM, ESTALE};
+  static const int codes[] = {EACCES, EMFILE, ENOMEM, ESTALE};
   gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
   failing *const calls[] = {&failing_open, &failing_read};
   write_two_steps();
@@ -338,6 +338,28 @@ static void a_refusal_of_the_system_is_no_damage(void) {
   CHECK(err.native_code == EIO);
   gpuf_restart_close(r);
   destroy(&u);
+  remove_folder();
+}
+
+static atomic_int pause_count; /* which do not last */
+
+HIDDEN int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until,
+                           struct timespec *left) {
+  (void)clock, (void)flags, (void)until, (void)left;
+  atomic_fetch_add(&pause_count, 1);
+  return 0;
+}
+
+/* A writer that recycles has a lease of the file for a moment. */
+static void a_lease_is_waited_for(void) {
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  write_two_steps();
+  atomic_store(&pause_count, 0);
+  CHECK_OK(open_while(&failing_open, EWOULDBLOCK, 3, &report));
+  CHECK(report.step == 2 && report.skipped_count == 0 && atomic_load(&pause_count) == 3);
+  CHECK(open_while(&failing_open, EWOULDBLOCK, 100000, &report) == GPUF_ERR_IO);
+  CHECK(err.native_code == EWOULDBLOCK && strstr(err.message, "run-000000000002.h5"));
+  CHECK(report.skipped_count == 0 && atomic_load(&pause_count) == 1003);
   remove_folder();
 }
 
@@ -418,6 +440,61 @@ static void a_file_that_vanishes_while_it_is_opened_has_a_newer_one(void) {
     remove_folder();
   }
   CHECK(newer_count > 0 && step == 2); /* all of it was read before it went */
+}
+
+/* A file that is no checkpoint takes the place of step 2. */
+static void replace_by_another(const char *path) {
+  static const char text[200] = "another";
+  char other[400];
+  if (strstr(path, "run-000000000002.h5")) {
+    snprintf(other, sizeof(other), "%s", path_in_folder("another"));
+    const int fd = creat(other, 0666);
+    CHECK(fd >= 0 && write(fd, text, sizeof(text)) == (ssize_t)sizeof(text) && close(fd) == 0);
+    CHECK(rename(other, path) == 0);
+  }
+}
+
+static char *kept_bytes;
+static size_t kept_nbytes;
+
+/* Before the other file is read, a third takes its place, which is whole. */
+static void replace_by_a_whole_one(void) {
+  char third[400];
+  before_read = NULL;
+  snprintf(third, sizeof(third), "%s", path_in_folder("third"));
+  const int fd = creat(third, 0666);
+  CHECK(fd >= 0 && write(fd, kept_bytes, kept_nbytes) == (ssize_t)kept_nbytes && close(fd) == 0);
+  CHECK(rename(third, path_in_folder("run-000000000002.h5")) == 0);
+}
+
+static void replace_twice(const char *path) {
+  before_open = NULL;
+  replace_by_another(path);
+  before_read = replace_by_a_whole_one;
+}
+
+/* Where the system has the choice, the third file has the inode of the first. */
+static void a_file_that_is_replaced_twice_while_it_is_opened_is_no_damage(void) {
+  write_two_steps();
+  kept_bytes = read_whole("run-000000000002.h5", &kept_nbytes);
+  before_open = replace_twice;
+  check_newest("run", 2);
+  CHECK(!before_open && !before_read);
+  free(kept_bytes);
+  remove_folder();
+}
+
+/* The last attempt's failure says nothing about the folder. */
+static void a_writer_that_is_always_faster_is_named(void) {
+  gpuf_restart *r = NULL;
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  write_two_steps();
+  before_open = replace_by_another;
+  CHECK_FAILS(gpuf_restart_open(folder, "run", -1, &r, &report, &err), GPUF_ERR_IO,
+              "before they could be opened: try again");
+  before_open = NULL;
+  CHECK(err.native_code == ESTALE && !r && report.step == -1);
+  remove_folder();
 }
 
 /* --- Older checkpoints ------------------------------------------------------------ */
@@ -639,9 +716,12 @@ int main(void) {
   TEST(a_newer_format_is_skipped);
   TEST(other_files_of_the_name_are_skipped);
   TEST(a_refusal_of_the_system_is_no_damage);
+  TEST(a_lease_is_waited_for);
   TEST(a_locked_file_is_read);
   TEST(a_file_that_vanishes_after_it_was_listed_has_a_newer_one);
   TEST(a_file_that_vanishes_while_it_is_opened_has_a_newer_one);
+  TEST(a_file_that_is_replaced_twice_while_it_is_opened_is_no_damage);
+  TEST(a_writer_that_is_always_faster_is_named);
   TEST(hdf5_that_is_closed_meanwhile_is_no_damage);
   TEST(a_read_beside_h5close_is_never_called_a_wrong_one);
   TEST(a_restart_whose_hdf5_was_closed_reads_no_other_file);

@@ -50,9 +50,14 @@ static atomic_int held_count;
 static atomic_bool forks;          /* once a file has lost its name */
 static atomic_int kept_count = -1; /* by the child */
 
+static bool is_nameless(int fd) {
+  struct stat file;
+  return fstat(fd, &file) == 0 && file.st_nlink == 0;
+}
+
 HIDDEN int close(int fd) {
   const int flags = (int)syscall(SYS_fcntl, fd, F_GETFL);
-  if (flags >= 0 && flags & O_PATH && atomic_load(&holds)) {
+  if (flags >= 0 && flags & O_PATH && atomic_load(&holds) && is_nameless(fd)) {
     atomic_fetch_add(&held_count, 1);
     while (atomic_load(&holds)) {
       usleep(1000);

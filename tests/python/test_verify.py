@@ -15,6 +15,7 @@ import pytest
 from sanitizing import needs_deepbind
 
 import gpufetch as gf
+from gpufetch import _core
 from gpufetch.__main__ import main
 from gpufetch.hdf5._new_file import new_file
 from gpufetch.hdf5._verify import Verification
@@ -26,6 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str
 
 
 OLDER = "the metadata (HDF5's older formats)"
+REPLACED = "could not be checked: it was removed, replaced or changed meanwhile"
 
 
 def write(path: Path) -> None:
@@ -83,9 +85,24 @@ def test_a_file_that_loses_its_name_meanwhile_is_not_called_damaged(
     path.rename(tmp_path / "older.h5")
     if is_replaced:
         write(path)
-    assert next(lines) == f"{path}: could not be checked: it was removed or replaced meanwhile"
+    assert next(lines) == f"{path}: {REPLACED}"
     assert "1 damaged, 1 could not be checked" in next(lines)
     assert next(lines, None) is None
+
+
+def test_a_file_that_has_the_inode_of_the_one_before_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.h5"
+    path.write_bytes(b"damaged")
+
+    def replace(_: Path) -> bool:
+        path.unlink()
+        path.write_bytes(b"another")  # which ext4 gives the inode, if nobody holds it
+        raise gf.Error("its seal is damaged")
+
+    monkeypatch.setattr(_core, "restart_check_seal", replace)
+    assert next(Verification(path).lines()) == f"{path}: {REPLACED}"
 
 
 @needs_deepbind

@@ -5,6 +5,7 @@ What the system refuses (a permission, a descriptor, memory) is no damage, and i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -65,13 +66,29 @@ def _fault(error: BaseException, where: str = "", *, of_file: bool = False) -> _
     return _Fault(where + (str(error) or "there is not enough memory"), is_refusal)
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file has this name, by its device and inode."""
+_Identity = tuple[int, int, int, int]
+
+
+def _identity(file: Path | int) -> _Identity | None:
+    """Which file it is, and since when: network file systems may give an inode to another one."""
     try:
-        found = os.stat(path)
+        found = os.stat(file)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[_Identity | None]:
+    """Which file has this name; the system gives its inode to no other file in the `with`."""
+    descriptor = None
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_PATH)
+    try:
+        yield _identity(path if descriptor is None else descriptor)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _has_checksums(dataset: Dataset) -> bool:
@@ -148,7 +165,6 @@ class Verification:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _file_at(path)
         self._dataset_count = self._nbytes = 0
         self._unchecked: list[str] = []
         self.damage_count = self.refusal_count = 0
@@ -177,11 +193,12 @@ class Verification:
 
     def _excused(self, faults: Iterator[_Fault]) -> Iterator[_Fault]:
         """The faults until the file loses its name, as checkpoints do that expire."""
-        for fault in faults:
-            if self._file and _file_at(self._path) != self._file:
-                yield _Fault("it was removed or replaced meanwhile", is_refusal=True)
-                return
-            yield fault
+        with _held(self._path) as file:
+            for fault in faults:
+                if file and _identity(self._path) != file:
+                    yield _Fault("it was removed, replaced or changed meanwhile", is_refusal=True)
+                    return
+                yield fault
 
     def _faults(self, progress: bool) -> Iterator[_Fault]:
         is_sealed = False

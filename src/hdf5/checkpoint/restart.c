@@ -1,5 +1,6 @@
 /* The public calls that read checkpoints. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,12 +12,13 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/opened.h"
 
-/* A writer may remove files while the folder is read; more often than so it does not in between. */
+/* A writer may remove or replace files while the folder is read: so many times it is listed. */
 #define LISTINGS_MAX 100
 
 struct gpuf_restart {
@@ -66,14 +68,42 @@ static void note_skipped(gpuf_restart_report *report, int64_t step, const gpuf_e
   }
 }
 
-/* Whether the file that was there when the folder was listed, `before`, is no longer: its writer
- * keeps newer ones, or has replaced it, and with it its shards. What failed does not tell: HDF5
- * asks for the path once more when it has opened the file, and has no errno for that; and what a
- * writer recycles has other bytes. */
-static bool has_gone(const char *path, const struct stat *before) {
+/* A file that was there when the folder was listed. */
+typedef struct listed_file {
+  int fd; /* -1: it could not be held */
+  struct stat status;
+} listed_file;
+
+/* The system gives the inode of a file that is held to no other file. Holding it is not reading
+ * it. */
+static listed_file hold(const char *path) {
+  listed_file file = {.fd = gpufi_open(path, O_PATH | O_NOFOLLOW, 0)};
+  if (file.fd < 0 || fstat(file.fd, &file.status) != 0) {
+    lstat(path, &file.status);
+  }
+  return file;
+}
+
+static void let_go(const listed_file *file) {
+  if (file->fd >= 0) {
+    gpufi_close(file->fd);
+  }
+}
+
+/* Whether the file that was there when the folder was listed is no longer: its writer keeps newer
+ * ones, or has replaced it, and with it its shards. What failed does not tell: HDF5 asks for the
+ * path once more when it has opened the file, and has no errno for that; and what a writer recycles
+ * has other bytes. Of a network's file system that gives an inode away though the file is held, the
+ * time of the change tells. */
+static bool has_gone(const char *path, const listed_file *file) {
+  const struct stat *const before = &file->status;
   struct stat found;
-  return lstat(path, &found) == 0 ? found.st_ino != before->st_ino || found.st_dev != before->st_dev
-                                  : errno == ENOENT;
+  if (lstat(path, &found) != 0) {
+    return errno == ENOENT;
+  }
+  return found.st_ino != before->st_ino || found.st_dev != before->st_dev ||
+         found.st_size != before->st_size || found.st_ctim.tv_sec != before->st_ctim.tv_sec ||
+         found.st_ctim.tv_nsec != before->st_ctim.tv_nsec;
 }
 
 /* Of the checkpoint that was opened. */
@@ -114,16 +144,16 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
   *has_changed = false;
   for (size_t i = 0; i < count; i++) {
     const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, steps[i]);
-    struct stat before = {.st_ino = 0};
-    lstat(path.text, &before);
+    const listed_file file = hold(path.text);
     const gpuf_status status = open_checkpoint(r, path.text, steps[i], &error);
+    *has_changed = status != GPUF_OK && has_gone(path.text, &file);
+    let_go(&file);
     if (status == GPUF_OK) {
       report->step = steps[i];
       memcpy(report->path, path.text, sizeof(report->path));
       report_application(r, report);
       return GPUF_OK;
     }
-    *has_changed = has_gone(path.text, &before);
     if (!is_of_file(&error) || *has_changed) {
       return gpufi_fail(err, status == GPUF_ERR_HDF5 && error.native_code ? GPUF_ERR_IO : status,
                         error.native_code, "step %" PRId64 " ('%s'): %s", steps[i], path.text,
@@ -167,6 +197,13 @@ static void forget_findings(search *s) {
   s->report.step = s->report.skipped_step = -1;
 }
 
+static gpuf_status fail_changing(const search *s, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_IO, ESTALE,
+                    "the checkpoints '%s' in '%s' were removed or replaced %d times before they "
+                    "could be opened: try again, or let the writer keep more of them (%s)",
+                    s->folder.prefix, s->folder.path, LISTINGS_MAX, s->error.message);
+}
+
 static gpuf_status open_from(gpuf_restart *r, search *s, int64_t step_max, gpuf_error *err) {
   bool has_changed = true;
   gpuf_status status = GPUF_OK;
@@ -177,6 +214,9 @@ static gpuf_status open_from(gpuf_restart *r, search *s, int64_t step_max, gpuf_
     status = open_listed(r, &s->folder, step_max, &has_changed, &s->report, &s->error);
   }
   gpufi_h5_context_set(NULL);
+  if (has_changed) {
+    return fail_changing(s, err);
+  }
   if (status != GPUF_OK && err) { /* of the last listing */
     *err = s->error;
   }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
 #include "hdf5/digest.h"
@@ -19,6 +20,8 @@
 #define MAGIC_NBYTES (sizeof(MAGIC) - 1)
 #define SET_MAGIC "gpufetch shards"
 #define PIECE_NBYTES ((size_t)1 << 20)
+#define LEASE_WAITS_MAX 1000
+#define LEASE_WAIT_NS (GPUFI_NS_PER_S / 1000)
 
 typedef struct footer {
   char magic[MAGIC_NBYTES];
@@ -142,6 +145,17 @@ gpuf_status gpufi_checkpoint_note_set(int fd, const char *path, const gpufi_chec
 
 /* --- Checking ---------------------------------------------------------------- */
 
+/* Open a file for reading, but wait for no writer of a pipe. A writer that recycles has a lease of
+ * an expired file for a moment, in which the system refuses to open it without waiting. */
+static int open_to_read(const char *path, int flags) {
+  int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK | flags, 0);
+  for (int waits = 0; fd < 0 && errno == EWOULDBLOCK && waits < LEASE_WAITS_MAX; waits++) {
+    gpufi_sleep_ns(LEASE_WAIT_NS);
+    fd = gpufi_open(path, O_RDONLY | O_NONBLOCK | flags, 0);
+  }
+  return fd;
+}
+
 static gpuf_status damaged(const char *path, const char *why, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "'%s' %s", path, why);
 }
@@ -231,7 +245,7 @@ static gpuf_status check_open_file(int fd, const char *path, gpufi_checkpoint_se
 
 gpuf_status gpufi_checkpoint_check_file(const char *path, gpufi_checkpoint_seal_mark *mark,
                                         gpuf_error *err) {
-  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
+  const int fd = open_to_read(path, 0);
   if (fd < 0) {
     return gpufi_fail_system(err, "opening", path, errno);
   }
@@ -257,7 +271,7 @@ gpuf_status gpufi_checkpoint_read_mark(int fd, const char *path, gpufi_checkpoin
 }
 
 static int open_regular(const char *path, struct stat *file) {
-  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0);
+  const int fd = open_to_read(path, O_NOFOLLOW);
   if (fd >= 0 && (fstat(fd, file) != 0 || !S_ISREG(file->st_mode))) {
     gpufi_close(fd);
     return -1;
@@ -373,7 +387,7 @@ gpuf_status gpufi_checkpoint_check_files(const char *path, gpuf_error *err) {
 
 static gpuf_status read_shard_mark(const char *path, gpufi_checkpoint_seal_mark *mark,
                                    gpuf_error *err) {
-  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
+  const int fd = open_to_read(path, 0);
   if (fd < 0) {
     return gpufi_fail_system(err, "opening", path, errno);
   }

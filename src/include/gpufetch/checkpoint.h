@@ -349,10 +349,11 @@ typedef struct gpuf_restart_report {
  * case) says why.
  *
  * GPUF_OK with *restart = NULL: there is none yet. GPUF_ERR_CORRUPT: there are some, and none of
- * them is whole. Any other failure, such as a folder that does not exist, too little memory, or a
- * file that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), or
- * HDF5 that the program closed meanwhile (GPUF_ERR_STATE, naming H5close), says nothing about the
- * checkpoints. Close it with gpuf_restart_close. */
+ * them is whole. Any other failure, such as a folder that does not exist, too little memory, a file
+ * that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), a writer
+ * that removed or replaced files faster than they could be opened (GPUF_ERR_IO, ESTALE: try again,
+ * or keep more of them), or HDF5 that the program closed meanwhile (GPUF_ERR_STATE, naming
+ * H5close), says nothing about the checkpoints. Close it with gpuf_restart_close. */
 GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
                                        gpuf_restart **restart, gpuf_restart_report *report,
                                        gpuf_error *err);
