@@ -39,9 +39,16 @@ static hid_t create_selection(const gpufi_h5_api *api, int32_t ndim, const int64
 }
 
 /* The type that H5Dread and H5Dwrite convert to and from: HDF5 2.0 has no conversion between its
- * complex type and a compound of the other byte order. */
+ * complex type and a compound of the other byte order. Booleans are not converted: what the dataset
+ * has no name for would become another byte. */
 static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                       hid_t *type, gpuf_error *err) {
+  if (dataset->dtype == GPUF_DTYPE_BOOL && dataset->is_native) {
+    *type = session->api->Dget_type(dataset->id);
+    return *type >= 0 ? GPUF_OK
+                      : gpufi_h5_fail(session, err, "reading the type of dataset '%s' failed",
+                                      dataset->name);
+  }
   const gpuf_status status = dataset->is_native_complex && session->api->Tcomplex_create
                                  ? gpufi_h5_type_create_complex(session, dataset->dtype, type, err)
                                  : gpufi_h5_type_create(session, dataset->dtype, type, err);

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from h5py import h5s, h5t
 
 import gpufetch as gf
 from gpufetch.__main__ import main
@@ -572,6 +573,35 @@ def test_ctrl_c_while_hdf5_writes_ends_the_copy_and_nothing_else(tmp_path: Path)
     done = run_in_process(INTERRUPTED, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split(" ", 1)[0] == "True" and done.stdout.count(".h5") == 2, done.stdout
+
+
+@pytest.mark.parametrize("base", [h5t.STD_I8BE, h5t.STD_U8LE], ids=["i8be", "u8"])
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,), "compression": "gzip"}])
+def test_booleans_keep_bytes_that_have_no_name(
+    tmp_path: Path, base: Any, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.h5"
+    values = np.array([2, 1, 255, 0], np.uint8)
+    tid = h5t.enum_create(base)
+    tid.enum_insert(b"FALSE", 0)
+    tid.enum_insert(b"TRUE", 1)
+
+    def stored(file: h5py.File) -> list[int]:
+        found = np.zeros(4, np.uint8)
+        file["x"].id.read(h5s.ALL, h5s.ALL, found, mtype=tid)
+        return found.tolist()
+
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (4,), h5py.Datatype(tid), **options)
+        dataset.id.write(h5s.ALL, h5s.ALL, values, mtype=tid)
+    gf.hdf5.repack(path, tmp_path / "b.h5", codec="gzip")
+    with h5py.File(tmp_path / "b.h5", "r+") as file:
+        assert stored(file) == values.tolist()
+        read = np.asarray(gf.hdf5.read(file["x"]))
+        assert read.dtype == bool and read.view(np.uint8).tolist() == values.tolist()
+        dataset = _dataset.Dataset(file["x"].id, "numbers")  # by gpuf_h5_write_region
+        dataset.write((0,), values[::-1].copy().view(bool))
+        assert stored(file) == values[::-1].tolist()
 
 
 def test_a_folder_that_there_is_not_is_named(tmp_path: Path) -> None:
