@@ -228,6 +228,12 @@ static gpuf_status store_cd_values(const gpufi_caller *caller, hid_t dcpl, size_
                         "of them out",
                         (int)id);
     }
+    if (found && (id == H5Z_FILTER_NBIT || id == H5Z_FILTER_SCALEOFFSET)) {
+      return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "filter %d stands behind gpufetch, and would take its bytes for elements: "
+                        "leave one of them out",
+                        (int)id);
+    }
     if (!is_ours) {
       continue;
     }

@@ -20,6 +20,8 @@ typedef int H5Z_filter_t;
 #define H5S_MAX_RANK 32
 #define H5Z_CLASS_T_VERS 1
 #define H5Z_FILTER_SHUFFLE 2
+#define H5Z_FILTER_NBIT 5
+#define H5Z_FILTER_SCALEOFFSET 6
 #define H5Z_FLAG_REVERSE 0x0100
 
 typedef enum H5T_class_t {

@@ -341,19 +341,25 @@ static void types_whose_values_are_elsewhere_are_refused(void) {
   H5Fclose(file);
 }
 
-/* A dataset whose chunks pass the filter `before` and then gpufetch. */
-static hid_t create_behind(hid_t file, const char *name, H5Z_filter_t before) {
+/* A dataset whose chunks pass the filter `first` and then the filter `second`. */
+static hid_t create_with_two(hid_t file, const char *name, H5Z_filter_t first,
+                             H5Z_filter_t second) {
   const hsize_t dims[] = {20}, chunk[] = {10};
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, dims, NULL);
   CHECK(H5Pset_chunk(dcpl, 1, chunk) >= 0);
-  CHECK(H5Pset_filter(dcpl, before, H5Z_FLAG_OPTIONAL, 0, NULL) >= 0);
-  CHECK(H5Pset_filter(dcpl, GPUF_H5_FILTER_ID, H5Z_FLAG_MANDATORY, 0, NULL) >= 0);
+  CHECK(H5Pset_filter(dcpl, first, H5Z_FLAG_OPTIONAL, 0, NULL) >= 0);
+  CHECK(H5Pset_filter(dcpl, second, H5Z_FLAG_MANDATORY, 0, NULL) >= 0);
   const hid_t dataset =
       H5Dcreate2(file, name, H5T_NATIVE_INT, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
   error_stack_has(""); /* keeps the text for the caller */
   H5Sclose(space);
   H5Pclose(dcpl);
   return dataset;
+}
+
+/* The same with gpufetch as the second one. */
+static hid_t create_behind(hid_t file, const char *name, H5Z_filter_t before) {
+  return create_with_two(file, name, before, GPUF_H5_FILTER_ID);
 }
 
 static size_t pass_on(unsigned flags, size_t cd_count, const unsigned *cd_values, size_t nbytes,
@@ -387,6 +393,20 @@ static void a_filter_before_this_one_that_changes_the_size_is_refused(void) {
   CHECK(H5Dread(again, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, back) >= 0);
   CHECK(memcmp(data, back, sizeof(data)) == 0);
   H5Dclose(again);
+  H5Fclose(file);
+}
+
+/* They cut what they take for elements of the dataset's type. */
+static void a_filter_behind_this_one_that_cuts_elements_is_refused(void) {
+  const hid_t file = open_file();
+  CHECK(create_with_two(file, "bits", GPUF_H5_FILTER_ID, H5Z_FILTER_NBIT) < 0);
+  CHECK(strstr(error_text, "filter 5 stands behind gpufetch"));
+  CHECK(create_with_two(file, "scaled", GPUF_H5_FILTER_ID, H5Z_FILTER_SCALEOFFSET) < 0);
+  CHECK(strstr(error_text, "filter 6 stands behind gpufetch"));
+  CHECK(strstr(error_text, "leave one of them out"));
+  const hid_t summed = create_with_two(file, "sums", GPUF_H5_FILTER_ID, H5Z_FILTER_FLETCHER32);
+  CHECK(summed >= 0);
+  H5Dclose(summed);
   H5Fclose(file);
 }
 
@@ -525,6 +545,7 @@ int main(void) {
   TEST(more_than_eight_axes_are_folded);
   TEST(types_whose_values_are_elsewhere_are_refused);
   TEST(a_filter_before_this_one_that_changes_the_size_is_refused);
+  TEST(a_filter_behind_this_one_that_cuts_elements_is_refused);
   TEST(a_damaged_chunk_is_an_error_with_its_offset);
   TEST(a_chunk_of_another_dataset_is_refused);
   TEST(the_filter_works_in_any_environment_and_keeps_it);
