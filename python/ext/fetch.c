@@ -94,9 +94,11 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source,
     return -1;
   }
   if (target->dtype != dtype) {
-    PyErr_Format(PyExc_ValueError, "out has dtype %S, but %s %S; pass dtype=out.dtype to convert",
-                 state->descrs[target->dtype], wanted->dtype ? "dtype is" : "the tensor has dtype",
-                 state->descrs[dtype]);
+    PyErr_Format(
+        PyExc_ValueError,
+        "out has dtype %S, but %s %S; to convert, use gpufetch.fetch(x, out=out, dtype=out.dtype)",
+        state->descrs[target->dtype], wanted->dtype ? "dtype is" : "the tensor has dtype",
+        state->descrs[dtype]);
     return -1;
   }
   if (gpufi_destination_check(target, source, NULL) != GPUF_OK) {

@@ -197,21 +197,34 @@ gpuf_status gpufi_channel_name_stream_of(gpuf_tensor *tensor, gpufi_channel **ke
              : status;
 }
 
-void gpufi_channels_trim(void) {
+/* Take one that has a workspace; NULL if there is none. */
+static gpufi_channel *take_with_workspace(void) {
   pthread_mutex_lock(&channels_lock);
-  gpufi_channel *const trimmed = unused_channels;
-  unused_channels = NULL;
-  pthread_mutex_unlock(&channels_lock);
-  gpufi_channel *last = NULL;
-  for (gpufi_channel *channel = trimmed; channel; channel = channel->next) {
-    workspace_free(channel);
-    last = channel;
+  gpufi_channel **link = &unused_channels;
+  while (*link && (*link)->workspace_nbytes == 0) {
+    link = &(*link)->next;
   }
-  if (last) {
-    pthread_mutex_lock(&channels_lock);
-    last->next = unused_channels;
-    unused_channels = trimmed;
-    pthread_mutex_unlock(&channels_lock);
+  gpufi_channel *const channel = *link;
+  if (channel) {
+    *link = channel->next;
+  }
+  pthread_mutex_unlock(&channels_lock);
+  return channel;
+}
+
+static void put_unused(gpufi_channel *channel) {
+  pthread_mutex_lock(&channels_lock);
+  channel->next = unused_channels;
+  unused_channels = channel;
+  pthread_mutex_unlock(&channels_lock);
+}
+
+/* One at a time: whoever finds no channel meanwhile makes one more. */
+void gpufi_channels_trim(void) {
+  gpufi_channel *channel;
+  while ((channel = take_with_workspace())) {
+    workspace_free(channel);
+    put_unused(channel);
   }
 }
 
@@ -236,8 +249,5 @@ void gpufi_channel_release(gpufi_channel *channel, bool failed) {
   if (channel->workspace_nbytes > GPUFI_CHANNEL_WORKSPACE_KEPT_NBYTES) {
     workspace_free(channel);
   }
-  pthread_mutex_lock(&channels_lock);
-  channel->next = unused_channels;
-  unused_channels = channel;
-  pthread_mutex_unlock(&channels_lock);
+  put_unused(channel);
 }

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 
 #include "backend/host/kernel.h"
-#include "backend/host/stream.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"
@@ -87,6 +86,13 @@ static gpuf_status check_owner(const gpufi_backend *backend, gpuf_device device,
                           "; free it with the device that it was allocated for",
                           d_ptr, gpuf_device_kind_name(device.kind), owner,
                           gpuf_device_kind_name(device.kind), device.index);
+}
+
+void gpufi_free_idle(gpuf_device device, void *d_ptr) {
+  const gpufi_backend *backend;
+  if (d_ptr && gpufi_backend_for(device, &backend, NULL) == GPUF_OK) {
+    backend->free(device.index, d_ptr, NULL); /* fails only if the device has failed */
+  }
 }
 
 gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {

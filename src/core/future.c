@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "backend/host/stream.h"
+#include "backend/host/kernel.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -86,17 +86,17 @@ void gpufi_future_leave(gpuf_future *future, int32_t count) {
   if (!last) {
     return;
   }
-  if (future->release) {
-    future->release(future);
-  }
   pthread_mutex_lock(&future->lock);
   judge_threads(future);
   const bool failed = future->status != GPUF_OK;
-  pthread_mutex_unlock(&future->lock);
-  gpufi_channel_release(future->keeper, failed); /* may wait for the device */
-  pthread_mutex_lock(&future->lock);
   settle(future);
   pthread_mutex_unlock(&future->lock);
+  /* May wait for streams that the copy has nothing to do with any more. Whoever destroys the future
+   * waits for its threads. */
+  gpufi_channel_release(future->keeper, failed);
+  if (future->release) {
+    future->release(future);
+  }
 }
 
 static void run_share(void *arg) {

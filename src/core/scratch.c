@@ -104,7 +104,7 @@ static gpufi_scratch *take_locked(const gpufi_backend *backend, gpuf_device devi
     if (scratch) {
       return scratch;
     }
-    link = link ? link : find(backend, device, false);
+    link = link || !wait ? link : find(backend, device, false);
     if (link) {
       *status = GPUF_OK;
       return take_from(link);

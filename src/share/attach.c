@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/host/kernel.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "core/device.h"
@@ -22,6 +23,7 @@ typedef struct import {
   gpuf_device device;
   void *d_base;
   int32_t attachment_count;
+  bool is_closing; /* its attachments are gone, and the device may still work on it */
 } import;
 
 struct gpuf_attachment {
@@ -31,8 +33,10 @@ struct gpuf_attachment {
   import *allocation; /* NULL when there are no elements */
 };
 
-/* Guards the list. Held while an allocation is opened or closed, so that it is open only once. */
+/* Guards the list. Held while an allocation is opened, so that it is open only once; not while one
+ * is closed, which waits for the device. */
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t import_closed = PTHREAD_COND_INITIALIZER;
 static import *imports;
 
 static import *find_import(const gpufi_share_fields *fields, gpuf_device device) {
@@ -105,6 +109,10 @@ static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
   pthread_once(&guard_once, guard_frees);
   pthread_mutex_lock(&imports_lock);
   import *found = find_import(fields, device);
+  while (found && found->is_closing) {
+    pthread_cond_wait(&import_closed, &imports_lock);
+    found = find_import(fields, device);
+  }
   if (!found) {
     status = create_import(backend, device, fields, descriptor, &found, err);
   }
@@ -117,22 +125,27 @@ static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
 }
 
 static gpuf_status close_import(import *opened, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
+  const gpufi_backend *backend;
   pthread_mutex_lock(&imports_lock);
-  if (--opened->attachment_count == 0) {
-    const gpufi_backend *backend;
-    import **link = &imports;
-    while (*link != opened) {
-      link = &(*link)->next;
-    }
-    *link = opened->next;
-    status = gpufi_backend_for(opened->device, &backend, err);
-    if (status == GPUF_OK) {
-      status = backend->ipc_close(opened->device.index, opened->d_base, err);
-    }
-    free(opened);
-  }
+  opened->is_closing = --opened->attachment_count == 0;
+  const bool is_last = opened->is_closing;
   pthread_mutex_unlock(&imports_lock);
+  if (!is_last) {
+    return GPUF_OK;
+  }
+  gpuf_status status = gpufi_backend_for(opened->device, &backend, err);
+  if (status == GPUF_OK) {
+    status = backend->ipc_close(opened->device.index, opened->d_base, err);
+  }
+  pthread_mutex_lock(&imports_lock);
+  import **link = &imports;
+  while (*link != opened) {
+    link = &(*link)->next;
+  }
+  *link = opened->next;
+  pthread_cond_broadcast(&import_closed);
+  pthread_mutex_unlock(&imports_lock);
+  free(opened);
   return status;
 }
 
@@ -252,6 +265,9 @@ gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err) {
   }
   if (gpufi_forked()) {
     return gpufi_refuse_after_fork(err);
+  }
+  if (gpufi_host_in_kernel()) { /* it would wait for itself */
+    return gpufi_host_refuse_in_kernel(err);
   }
   if (attachment->own) {
     gpufi_share_release(attachment->own);

@@ -1,5 +1,6 @@
 /* Work that fails on a stream of the host backend: what reads behind it fails, too, and nobody
  * takes that failure away. A GPU fails for good, and all calls with it. */
+#include <dirent.h>
 #include <gpufetch/reduce.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -345,6 +346,90 @@ static void many_copies_in_flight_name_the_one_that_failed(void) {
   fixture_destroy(&f);
 }
 
+static void many_copies_in_flight_tell_of_a_failure_beside_a_busy_stream(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_NONE), busy = fixture_create(10, GPUF_STREAM_NONE);
+  const gpuf_tensor dsts[] = {f.pageable, busy.pageable}, srcs[] = {f.tensor, busy.tensor};
+  gpuf_future *future;
+  fail_on(f.stream);
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_host_launch(host_device, busy.stream, gated_kernel, NULL, 0, &err));
+  CHECK_OK(gpufi_copy_many_async(dsts, srcs, 2, NULL, &future, &err));
+  alarm(60);
+  CHECK(gpuf_future_wait(future, -1, &err) == GPUF_ERR_DEVICE);
+  alarm(0);
+  sem_post(&gate);
+  gpuf_future_destroy(future);
+  CHECK(gpuf_stream_synchronize(host_device, f.stream, &err) == GPUF_ERR_DEVICE);
+  fixture_destroy(&busy);
+  fixture_destroy(&f);
+}
+
+/* Those that can do without take no scratch that a stream still works on. */
+static void contiguous_copies_wait_for_no_scratch(void) {
+  fixture f = fixture_create(2000, GPUF_STREAM_NONE), other = fixture_create(8, GPUF_STREAM_NONE);
+  gpuf_tensor from = f.tensor, to = f.spare;
+  gpuf_tensor dsts[2], srcs[2];
+  gpuf_future *future;
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_tensor_slice(&from, 0, 0, 2, 1000, &err));
+  CHECK_OK(gpuf_tensor_slice(&to, 0, 0, 2, 1000, &err));
+  CHECK_OK(gpuf_host_launch(host_device, f.stream, gated_kernel, NULL, 0, &err));
+  for (int i = 0; i < 20; i++) { /* more than there is scratch */
+    CHECK_OK(gpuf_tensor_copy(&to, &from, f.stream, &err));
+  }
+  for (int i = 0; i < 2; i++) {
+    dsts[i] = other.pinned;
+    srcs[i] = other.tensor;
+    CHECK_OK(gpuf_tensor_slice(&dsts[i], 0, 4 * i, 1, 4, &err));
+    CHECK_OK(gpuf_tensor_slice(&srcs[i], 0, 4 * i, 1, 4, &err));
+  }
+  CHECK_OK(gpufi_copy_many_async(dsts, srcs, 2, NULL, &future, &err));
+  alarm(60);
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  alarm(0);
+  CHECK(is_right(&other, &other.pinned));
+  gpuf_future_destroy(future);
+  sem_post(&gate);
+  fixture_destroy(&other);
+  fixture_destroy(&f);
+}
+
+static void *trim(void *arg) {
+  atomic_bool *const is_ended = arg;
+  while (!atomic_load(is_ended)) {
+    gpuf_device_trim();
+  }
+  return NULL;
+}
+
+static int thread_count(void) {
+  int count = 0;
+  DIR *const threads = opendir("/proc/self/task");
+  CHECK(threads);
+  while (readdir(threads)) {
+    count++;
+  }
+  closedir(threads);
+  return count;
+}
+
+/* Each channel has a stream, which is a thread here. */
+static void trims_beside_reductions_make_no_channels(void) {
+  fixture f = fixture_create(1000, GPUF_STREAM_NONE);
+  const int before = thread_count();
+  atomic_bool is_ended = false;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, trim, &is_ended) == 0);
+  for (int i = 0; i < 3000; i++) {
+    gpuf_stats stats = GPUF_STATS_INIT;
+    CHECK_OK(gpuf_reduce_stats(&f.tensor, &stats, &err));
+  }
+  atomic_store(&is_ended, true);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(thread_count() <= before + 3);
+  fixture_destroy(&f);
+}
+
 int main(void) {
   TEST(a_copy_in_flight_has_no_part_in_what_follows_on_the_stream);
   TEST(what_reads_behind_failed_work_fails);
@@ -353,5 +438,8 @@ int main(void) {
   TEST(a_failure_is_told_beside_a_busy_stream);
   TEST(copies_that_wait_leave_scratch_to_others);
   TEST(many_copies_in_flight_name_the_one_that_failed);
+  TEST(many_copies_in_flight_tell_of_a_failure_beside_a_busy_stream);
+  TEST(contiguous_copies_wait_for_no_scratch);
+  TEST(trims_beside_reductions_make_no_channels);
   return test_finish();
 }

@@ -1,5 +1,6 @@
 /* Sharing between processes: what must work, and who may die. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/syscall.h>
 
 #include "base/clock.h"
@@ -356,6 +357,91 @@ static void a_stopped_exporter_is_a_timeout_and_may_come_back(void) {
   worker_stop(&a.w);
 }
 
+/* --- Beside work that waits (host backend) ------------------------------------------ */
+
+static sem_t gate;
+
+static void gated_kernel(const void *args) {
+  (void)args;
+  sem_wait(&gate);
+}
+
+static gpuf_stream hold_device(void) {
+  gpuf_stream stream;
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, stream, gated_kernel, NULL, 0, &err));
+  return stream;
+}
+
+static void let_device_go(gpuf_stream stream) {
+  sem_post(&gate);
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+}
+
+static void *detach(void *attachment) {
+  return gpuf_detach(attachment, NULL) == GPUF_OK ? NULL : attachment;
+}
+
+/* A detach waits for the device; other devices' memory, and other shares, do not wait for it. */
+static void a_detach_that_waits_holds_up_nobody(void) {
+  const gpuf_device other = {GPUF_DEVICE_HOST, 1};
+  attached a = attach_to_worker();
+  shared own = share_some();
+  pthread_t detaching;
+  void *d_ptr, *failed;
+  CHECK_OK(gpuf_unshare(&own.handle, 0, NULL, &err));
+  CHECK_OK(gpuf_alloc(other, 4096, &d_ptr, &err));
+  const gpuf_stream stream = hold_device();
+  CHECK(pthread_create(&detaching, NULL, detach, a.attachment) == 0);
+  usleep(50000);
+  alarm(60);
+  CHECK_OK(gpuf_free(other, d_ptr, &err));
+  share_tensor(&own, NULL);
+  CHECK_OK(gpuf_unshare(&own.handle, 0, NULL, &err));
+  alarm(0);
+  let_device_go(stream);
+  CHECK(pthread_join(detaching, &failed) == 0 && !failed);
+  CHECK_OK(gpuf_free(test_device, own.d_ptr, &err));
+  worker_stop(&a.w);
+}
+
+/* Nobody reads the copy any more. */
+static void a_copy_that_is_withdrawn_does_not_wait_for_the_device(void) {
+  const gpuf_share_options options = {.struct_nbytes = sizeof(options), .copy = true};
+  shared s = share_some();
+  CHECK_OK(gpuf_unshare(&s.handle, 0, NULL, &err));
+  share_tensor(&s, &options);
+  const gpuf_stream stream = hold_device();
+  alarm(60);
+  CHECK_OK(gpuf_unshare(&s.handle, 0, NULL, &err));
+  alarm(0);
+  let_device_go(stream);
+  CHECK_OK(gpuf_free(test_device, s.d_ptr, &err));
+}
+
+typedef struct detach_attempt {
+  gpuf_attachment *attachment;
+  gpuf_status status;
+} detach_attempt;
+
+static void detaching_kernel(const void *args) {
+  detach_attempt *const tried = *(detach_attempt *const *)args;
+  tried->status = gpuf_detach(tried->attachment, NULL);
+}
+
+static void a_kernel_detaches_nothing(void) {
+  attached a = attach_to_worker();
+  detach_attempt tried = {a.attachment, GPUF_OK}, *const arg = &tried;
+  gpuf_stream stream;
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, stream, detaching_kernel, &arg, sizeof(arg), &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+  CHECK(tried.status == GPUF_ERR_STATE);
+  CHECK_OK(gpuf_detach(a.attachment, &err));
+  worker_stop(&a.w);
+}
+
 int main(int argc, char **argv) {
   if (argc == 2 && strcmp(argv[1], "--worker") == 0) {
     return worker_main();
@@ -381,5 +467,8 @@ int main(int argc, char **argv) {
   test_device = host_device;
   TEST(a_live_exporter_is_not_gone_because_of_signals);
   TEST(a_stopped_exporter_is_a_timeout_and_may_come_back);
+  TEST(a_detach_that_waits_holds_up_nobody);
+  TEST(a_copy_that_is_withdrawn_does_not_wait_for_the_device);
+  TEST(a_kernel_detaches_nothing);
   return test_finish();
 }

@@ -6,6 +6,7 @@ override computes with the elements. So a function that changes its kind, here o
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import io
@@ -360,6 +361,28 @@ def test_the_remedies_are_what_they_say(x: Array, lazy: gf.LazyArray) -> None:
         for array in (lazy, gf.asdevice(lazy)):
             with pytest.raises(AttributeError, match=rf"has no {name}: stats\(\)\..*fetch\("):
                 getattr(array, name)
+
+
+def test_arrays_are_found_in_every_sequence(x: Array, lazy: gf.LazyArray) -> None:
+    pair = collections.namedtuple("pair", "first second")
+    containers: list[Callable[[Any, Any], Any]] = [
+        lambda *arrays: collections.deque(arrays),
+        pair,
+        lambda *arrays: type("Arrays", (list,), {})(arrays),
+        lambda *arrays: collections.UserList(arrays),
+    ]
+    for container in containers:
+        for function in (np.concatenate, np.stack, np.vstack, np.lexsort):
+            found = function(container(lazy[0], lazy[1]))
+            np.testing.assert_array_equal(found, function(container(x[0], x[1])))
+        with pytest.raises(TypeError, match="does not pull a whole"):
+            np.concatenate(container(lazy, lazy))
+    objects = np.empty(2, object)
+    objects[:] = [lazy[0], lazy[1]]
+    for odd in (objects, {0: lazy[0], 1: lazy[1]}.values()):
+        with pytest.raises(TypeError, match="give a list of arrays"):
+            np.concatenate(odd)  # type: ignore[call-overload, arg-type]
+    assert len(np.array_split([1, 2, 3, 4], gf.lazy(np.array(2))[...])) == 2
 
 
 def test_what_a_function_fills_sizes_or_splits_by_is_read(x: Array, lazy: gf.LazyArray) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, ValuesView
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -198,7 +198,7 @@ def _call(
     arguments: tuple[Any, ...],
     options: Mapping[str, Any],
 ) -> Result:
-    """Call a function with each lazy array pulled, also in lists and tuples.
+    """Call a function with each lazy array pulled, also in sequences, which become lists.
 
     What a function wrote into a pulled copy would be lost. So it gets the copies read-only, and
     NumPy raises ValueError.
@@ -211,16 +211,32 @@ def _call(
             read_only = pulled[-1].view()
             read_only.flags.writeable = False
             return read_only
-        if type(value) in (list, tuple):
-            return type(value)(map(replaced, value))
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            items = [replaced(item) for item in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        if _is_odd_container(value) and any(isinstance(item, NumPyFunctions) for item in value):
+            raise TypeError(_NO_SEQUENCE)
         return value
 
-    result = function(
-        *map(replaced, arguments), **{name: replaced(value) for name, value in options.items()}
-    )
+    arguments = tuple(map(replaced, arguments))
+    options = {name: replaced(value) for name, value in options.items()}
+    if not pulled and function not in FACTS:  # NumPy has found one where this does not look
+        raise TypeError(_NO_SEQUENCE)
+    result = function(*arguments, **options)
     if function not in _READ_ONLY:
         _make_writable(result, pulled)
     return result
+
+
+_NO_SEQUENCE = "a LazyArray is in an array of objects or a view of a dict: give a list of arrays"
+    "a LazyArray is in an array of objects, or in what is no sequence: give a list of arrays"
+)
+
+
+def _is_odd_container(value: Any) -> bool:
+    """Whether NumPy looks for arrays in it, and what it then does with it is its own."""
+    is_of_objects = isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
+    return is_of_objects or isinstance(value, ValuesView)
 
 
 def _make_writable(result: Any, pulled: Sequence[npt.NDArray[Any]]) -> None:

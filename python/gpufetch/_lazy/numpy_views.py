@@ -130,7 +130,9 @@ def _at_least(
     return at_least
 
 
-def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    if not hasattr(ary, "_gpufetch_view"):  # the sections are lazy
+        return NotImplemented
     total = ary.shape[axis]
     try:
         inner = list(indices_or_sections)
@@ -147,7 +149,9 @@ def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]
     return [ary[(*before, slice(start, stop))] for start, stop in itertools.pairwise(bounds)]
 
 
-def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    if not hasattr(ary, "_gpufetch_view"):
+        return NotImplemented
     try:
         len(indices_or_sections)
     except TypeError:
@@ -160,7 +164,9 @@ def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def _split_along(least: int, name: str) -> Callable[..., Any]:
-    def split(ary: Any, indices_or_sections: Any) -> list[Any]:
+    def split(ary: Any, indices_or_sections: Any) -> Any:
+        if not hasattr(ary, "_gpufetch_view"):
+            return NotImplemented
         if ary.ndim < least:
             raise ValueError(f"{name}() needs {least} axes; the array has {ary.ndim}")
         axis = {"hsplit": min(1, ary.ndim - 1), "vsplit": 0, "dsplit": 2}[name]

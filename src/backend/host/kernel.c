@@ -12,10 +12,14 @@ typedef struct kernel_args {
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES - 16];
 } kernel_args;
 
+static _Thread_local bool in_kernel;
+
 static gpuf_status kernel_work(const void *args, gpuf_error *err) {
   const kernel_args *k = args;
   gpufi_host_delay(0);
-  gpufi_host_run_kernel(k->kernel, k->args);
+  in_kernel = true;
+  k->kernel(k->args);
+  in_kernel = false;
   return GPUF_OK;
 }
 
@@ -38,5 +42,15 @@ gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)
 }
 
 void *gpufi_host_kernel_pointer(const void *d_ptr) {
-  return gpufi_host_in_kernel() ? gpufi_host_alias(d_ptr, 1) : NULL;
+  return in_kernel ? gpufi_host_alias(d_ptr, 1) : NULL;
+}
+
+bool gpufi_host_in_kernel(void) {
+  return in_kernel;
+}
+
+gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "a kernel of gpuf_host_launch must not use devices or wait for them: its own "
+                    "stream would wait for itself; make the call on a thread of the program");
 }

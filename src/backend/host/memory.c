@@ -13,6 +13,7 @@
 
 #include "backend/host/faults.h"
 #include "backend/host/host.h"
+#include "backend/host/kernel.h"
 #include "backend/host/stream.h"
 #include "base/arithmetic.h"
 #include "base/error.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "backend/host/kernel.h"
 #include "backend/host/recording.h"
 #include "base/error.h"
 #include "base/thread.h"
@@ -55,7 +56,6 @@ static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
 static bool has_thread_streams_key;
-static _Thread_local bool in_kernel;
 
 /* The latest recording, which is to be released; NULL if there is none. */
 static gpufi_host_recording *latest_recording(gpufi_event *event) {
@@ -236,12 +236,13 @@ static gpuf_status default_stream(int32_t device, gpuf_stream handle, stream ***
     return GPUF_OK;
   }
   pthread_once(&thread_streams_once, create_thread_streams_key);
-  if (!has_thread_streams_key) {
+  /* So that the thread's end is seen. */
+  if (!has_thread_streams_key || pthread_setspecific(thread_streams_key, thread_streams) != 0) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
-                      "the process has no pthread key left, by which the end of a thread's stream "
-                      "is seen; create a stream instead of GPUF_STREAM_PER_THREAD");
+                      "the process has no pthread key left, or no memory for its value, by which "
+                      "the end of a thread's stream is seen; create a stream instead of "
+                      "GPUF_STREAM_PER_THREAD");
   }
-  pthread_setspecific(thread_streams_key, thread_streams); /* so that the thread's end is seen */
   *kept = &thread_streams[device];
   return GPUF_OK;
 }
@@ -362,7 +363,7 @@ static stream *stream_after(int32_t device, uint64_t after, uint64_t last) {
 
 /* Meanwhile others use the device: what waits here may end by work that they enqueue. */
 void gpufi_host_device_synchronize(int32_t device) {
-  if (in_kernel) { /* it would wait for itself */
+  if (gpufi_host_in_kernel()) { /* it would wait for itself */
     return;
   }
   pthread_mutex_lock(&streams_lock);
@@ -490,20 +491,4 @@ gpuf_status gpufi_host_enqueue(int32_t device, gpuf_stream handle, gpufi_host_wo
     stream_push(s, it);
   }
   return status;
-}
-
-void gpufi_host_run_kernel(void (*kernel)(const void *args), const void *args) {
-  in_kernel = true;
-  kernel(args);
-  in_kernel = false;
-}
-
-bool gpufi_host_in_kernel(void) {
-  return in_kernel;
-}
-
-gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                    "a kernel of gpuf_host_launch must not use devices or wait for them: its own "
-                    "stream would wait for itself; make the call on a thread of the program");
 }

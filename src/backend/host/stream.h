@@ -27,11 +27,4 @@ typedef gpuf_status (*gpufi_host_work)(const void *args, gpuf_error *err);
 gpuf_status gpufi_host_enqueue(int32_t device, gpuf_stream stream, gpufi_host_work work,
                                const void *args, size_t args_nbytes, gpuf_error *err);
 
-/* Run a kernel of the program on the calling thread, a stream's. */
-void gpufi_host_run_kernel(void (*kernel)(const void *args), const void *args);
-/* True on a stream's thread while it runs a kernel of the program. */
-bool gpufi_host_in_kernel(void);
-/* Fill `err` for a call that a kernel may not make, and return GPUF_ERR_STATE. */
-gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err);
-
 #endif

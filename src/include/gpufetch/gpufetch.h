@@ -384,7 +384,8 @@ typedef struct gpuf_future gpuf_future;
  *     in Fortran order, are copied as one range of bytes.
  *   - A device side that is not contiguous is transferred by rows if these are wide. Otherwise the
  *     device packs it in scratch, which takes at most 64 MiB for each device, or what the
- *     environment variable GPUFETCH_SCRATCH_MAX_NBYTES says, however large the tensors are.
+ *     environment variable GPUFETCH_SCRATCH_MAX_NBYTES says, however large the tensors are. Where
+ *     copies that wait for their streams have all of it, one that needs some comes after them.
  *   - With options->cast, elements of `src` are converted to the type of `dst`, from any real type
  * to any real type but float8_e8m0fnu, as astype of NumPy and ml_dtypes does: to a floating-point
  *     type by rounding to nearest, ties to even; to bool, true for what is not 0; between integers
@@ -419,7 +420,8 @@ GPUF_API gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *
 GPUF_API gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err);
 /* True if the copy is done or has failed, so that gpuf_future_wait returns at once. */
 GPUF_API bool gpuf_future_done(gpuf_future *future);
-/* Wait for the copy if it still runs, and free the future. NULL is allowed. A kernel of the host
+/* Wait for the copy if it still runs, and free the future; after a failure also for the work that
+ * was on the tensors' streams when the copy began. NULL is allowed. A kernel of the host
  * backend waits for no copy: there, a future whose copy still runs is not freed. */
 GPUF_API void gpuf_future_destroy(gpuf_future *future);
 
