@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "backend/host/kernel.h"
+#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "backend/host/kernel.h"
+#include "backend/host/kernel_thread.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/host/kernel.h"
+#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/system.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/host/kernel.h"
+#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "core/device.h"

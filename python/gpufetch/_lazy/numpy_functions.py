@@ -229,8 +229,6 @@ def _call(
 
 
 _NO_SEQUENCE = "a LazyArray is in an array of objects or a view of a dict: give a list of arrays"
-    "a LazyArray is in an array of objects, or in what is no sequence: give a list of arrays"
-)
 
 
 def _is_odd_container(value: Any) -> bool:

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/host/faults.h"
+#include "backend/host/kernel_thread.h"
 #include "backend/host/memory.h"
 #include "backend/host/stream.h"
 #include "base/error.h"
@@ -12,14 +13,10 @@ typedef struct kernel_args {
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES - 16];
 } kernel_args;
 
-static _Thread_local bool in_kernel;
-
 static gpuf_status kernel_work(const void *args, gpuf_error *err) {
   const kernel_args *k = args;
   gpufi_host_delay(0);
-  in_kernel = true;
-  k->kernel(k->args);
-  in_kernel = false;
+  gpufi_host_run_kernel(k->kernel, k->args);
   return GPUF_OK;
 }
 
@@ -42,15 +39,5 @@ gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)
 }
 
 void *gpufi_host_kernel_pointer(const void *d_ptr) {
-  return in_kernel ? gpufi_host_alias(d_ptr, 1) : NULL;
-}
-
-bool gpufi_host_in_kernel(void) {
-  return in_kernel;
-}
-
-gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                    "a kernel of gpuf_host_launch must not use devices or wait for them: its own "
-                    "stream would wait for itself; make the call on a thread of the program");
+  return gpufi_host_in_kernel() ? gpufi_host_alias(d_ptr, 1) : NULL;
 }

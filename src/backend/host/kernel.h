@@ -9,9 +9,4 @@ gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)
                               const void *args, size_t args_nbytes, gpuf_error *err);
 void *gpufi_host_kernel_pointer(const void *d_ptr);
 
-/* True on a stream's thread while it runs a kernel of the program. */
-bool gpufi_host_in_kernel(void);
-/* Fill `err` for a call that a kernel may not make, and return GPUF_ERR_STATE. */
-gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err);
-
 #endif

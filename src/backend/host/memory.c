@@ -13,7 +13,7 @@
 
 #include "backend/host/faults.h"
 #include "backend/host/host.h"
-#include "backend/host/kernel.h"
+#include "backend/host/kernel_thread.h"
 #include "backend/host/stream.h"
 #include "base/arithmetic.h"
 #include "base/error.h"

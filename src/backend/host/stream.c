@@ -1,11 +1,11 @@
 #include "backend/host/stream.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/host/host.h"
-#include "backend/host/kernel.h"
 #include "backend/host/recording.h"
 #include "base/error.h"
 #include "base/thread.h"
@@ -262,8 +262,9 @@ static gpuf_status find_locked(int32_t device, gpuf_stream handle, stream ***kep
     *out = **kept;
     return status;
   }
+  assert(handle != GPUF_STREAM_PER_THREAD); /* it has a place, or was refused */
   stream *s = streams;
-  while (s && ((gpuf_stream)s != handle || s->device != device || s->is_ending)) {
+  while (s && (s->device != device || s->is_ending || (gpuf_stream)s != handle)) {
     s = s->next;
   }
   *out = s;
@@ -363,9 +364,6 @@ static stream *stream_after(int32_t device, uint64_t after, uint64_t last) {
 
 /* Meanwhile others use the device: what waits here may end by work that they enqueue. */
 void gpufi_host_device_synchronize(int32_t device) {
-  if (gpufi_host_in_kernel()) { /* it would wait for itself */
-    return;
-  }
   pthread_mutex_lock(&streams_lock);
   const uint64_t last = created_count;
   uint64_t after = 0;
