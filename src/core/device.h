@@ -11,12 +11,12 @@ typedef struct gpufi_free_guard {
   struct gpufi_free_guard *next; /* the registry's */
 } gpufi_free_guard;
 
-/* Free memory that no work uses, and no guard knows; waits for none where the backend can do
- * without. NULL is allowed. */
-void gpufi_free_idle(gpuf_device device, void *d_ptr);
-
 /* Ask `guard`, which must live as long as the process, at every gpuf_free from now on. To be called
  * once for each guard. */
 void gpufi_free_guard_add(gpufi_free_guard *guard);
+
+/* Free memory that no work uses and no guard knows. It waits for the device only where the backend
+ * cannot do without. NULL is allowed. */
+void gpufi_free_idle(gpuf_device device, void *d_ptr);
 
 #endif

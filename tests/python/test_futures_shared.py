@@ -189,7 +189,7 @@ def test_a_failure_reaches_everyone_who_asks(x: Any) -> None:
 
 def test_exception_has_a_timeout(x: Any) -> None:
     slow_link(2)
-    gc.disable()  # of all that the tests before have left, it takes longer than the copy
+    gc.disable()  # a collection of what the tests before have left may outlast the copy
     try:
         future = gf.fetch_async(x)
         assert future.running()

@@ -396,7 +396,7 @@ def test_what_a_function_fills_sizes_or_splits_by_is_read(x: Array, lazy: gf.Laz
         lambda a: np.min_scalar_type(a[0, 0, 0] if a is x else a[0, 0, 0, ...]),
         lambda a: np.min_scalar_type(a),
         lambda a: np.tril_indices_from(a[0], gf.lazy(np.array(1))[...]),
-        lambda a: np.split(a, np.array(3), axis=2)[2] if a.shape[2] % 3 == 0 else a.size,
+        lambda a: np.asarray(np.split(a, np.array(2), axis=2)[1]),
     ]
     for number, call in enumerate(calls):
         np.testing.assert_equal(call(lazy), call(x), err_msg=str(number))
