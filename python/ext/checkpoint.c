@@ -6,6 +6,7 @@
 
 #include "adapter.h"
 #include "base/error.h"
+#include "core/runtime.h"
 #include "errors.h"
 #include "handle.h"
 #include "methods.h"
@@ -238,8 +239,8 @@ static void survey(const gpufi_py_tensor_list *list, gpuf_checkpoint_options *op
     if (tensor->device.kind != GPUF_DEVICE_CPU && options->device.kind == GPUF_DEVICE_CPU) {
       options->device = tensor->device;
     }
-    if (tensor->device.kind != GPUF_DEVICE_CPU && tensor->device.kind == options->device.kind &&
-        tensor->device.index == options->device.index) {
+    if (tensor->device.kind != GPUF_DEVICE_CPU &&
+        gpufi_is_same_device(tensor->device, options->device)) {
       options->state_nbytes += gpuf_tensor_nbytes(tensor);
     }
   }

@@ -11,6 +11,7 @@
 #include "backend/cast.h"
 #include "base/arithmetic.h"
 #include "core/many.h"
+#include "core/runtime.h"
 
 #include <stdlib.h>
 
@@ -79,8 +80,7 @@ typedef struct open_buffers {
  * list is full. */
 static size_t find_open(const tree *t, const open_buffers *open, gpuf_device device) {
   size_t k = 0;
-  while (k < open->count && (t->buffers[open->index[k]].device.kind != device.kind ||
-                             t->buffers[open->index[k]].device.index != device.index)) {
+  while (k < open->count && !gpufi_is_same_device(t->buffers[open->index[k]].device, device)) {
     k++;
   }
   return k;

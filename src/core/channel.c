@@ -72,7 +72,7 @@ gpuf_status gpufi_channel_acquire(const gpufi_backend *backend, gpuf_device devi
                                   gpufi_channel **out, gpuf_error *err) {
   pthread_mutex_lock(&channels_lock);
   gpufi_channel **link = &unused_channels;
-  while (*link && ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
+  while (*link && !gpufi_is_same_device((*link)->device, device)) {
     link = &(*link)->next;
   }
   gpufi_channel *channel = *link;

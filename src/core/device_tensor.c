@@ -45,7 +45,7 @@ static gpuf_status check_devices(const gpuf_tensor *dst, const gpuf_tensor *src,
                       "CPU",
                       dst->device.kind == GPUF_DEVICE_CPU ? "destination" : "source");
   }
-  if (dst->device.kind != src->device.kind || dst->device.index != src->device.index) {
+  if (!gpufi_is_same_device(dst->device, src->device)) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "the destination is on %s:%" PRId32 " and the source on %s:%" PRId32
                       "; copy to host memory with gpuf_copy and from there to the other device, or "

@@ -12,6 +12,7 @@
 #include "core/direct.h"
 #include "core/many.h"
 #include "core/pool.h"
+#include "core/runtime.h"
 
 /* A larger tensor reaches link speed in a transfer of its own. */
 #define BUNDLED_NBYTES_MAX ((size_t)256 << 10)
@@ -38,8 +39,7 @@ typedef struct flow {
 /* Find the flow of a copy, or make it. NULL, with `err` filled, after a failure. */
 static flow *flow_of(flow **flows, const gpufi_copy *copy, size_t index, gpuf_error *err) {
   flow *f = *flows;
-  while (f && (f->device.kind != copy->device.kind || f->device.index != copy->device.index ||
-               f->direction != copy->direction)) {
+  while (f && (!gpufi_is_same_device(f->device, copy->device) || f->direction != copy->direction)) {
     f = f->next;
   }
   if (!f) {

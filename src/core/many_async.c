@@ -52,9 +52,7 @@ static void run(gpuf_future *future) {
 static keeper *find_keeper(const many_future *m, const gpuf_tensor *tensor) {
   for (size_t i = 0; i < m->keeper_count; i++) {
     keeper *const k = &m->keepers[i];
-    const gpuf_device device = k->channel->device;
-    if (k->kept == tensor->stream && device.kind == tensor->device.kind &&
-        device.index == tensor->device.index) {
+    if (k->kept == tensor->stream && gpufi_is_same_device(k->channel->device, tensor->device)) {
       return k;
     }
   }

@@ -4,6 +4,10 @@
 
 #include "backend/backend.h"
 
+static inline bool gpufi_is_same_device(gpuf_device a, gpuf_device b) {
+  return a.kind == b.kind && a.index == b.index;
+}
+
 /* Find the backend of a device. GPUF_ERR_NO_DEVICE if the device does not exist, GPUF_ERR_INVALID
  * for the CPU, and GPUF_ERR_STATE in a forked child and in a kernel of the host backend. */
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err);

@@ -32,7 +32,7 @@ static gpufi_scratch **find(const gpufi_backend *backend, gpuf_device device, bo
   for (gpufi_scratch **link = &unused; *link; link = &(*link)->next) {
     const gpufi_scratch *scratch = *link;
     bool is_done = true;
-    if (scratch->device.kind == device.kind && scratch->device.index == device.index &&
+    if (gpufi_is_same_device(scratch->device, device) &&
         (!done || (backend->event_query(device.index, scratch->idle, &is_done, NULL) == GPUF_OK &&
                    is_done))) {
       return link;

@@ -44,7 +44,7 @@ static import *find_import(const gpufi_share_fields *fields, gpuf_device device)
   while (found && (memcmp(found->service, fields->service, sizeof(found->service)) != 0 ||
                    memcmp(found->name, fields->name, sizeof(found->name)) != 0 ||
                    found->nbytes != fields->allocation_nbytes ||
-                   found->device.kind != device.kind || found->device.index != device.index)) {
+                   !gpufi_is_same_device(found->device, device))) {
     found = found->next;
   }
   return found;

@@ -6,6 +6,7 @@
 
 #include "base/arithmetic.h"
 #include "base/error.h"
+#include "core/runtime.h"
 #include "hdf5/checkpoint/encode.h"
 #include "hdf5/grid.h"
 
@@ -16,8 +17,7 @@
 typedef enum way { TO_HOST, ON_DEVICE, ENCODED } way;
 
 static bool lies_here(const gpufi_checkpoint_snapshot *s, const gpuf_tensor *tensor) {
-  return s->backend && tensor->device.kind == s->device.kind &&
-         tensor->device.index == s->device.index;
+  return s->backend && gpufi_is_same_device(tensor->device, s->device);
 }
 
 /* With all of its parts. */
