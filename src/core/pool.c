@@ -357,14 +357,22 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void 
   }
   const bool small = nbytes <= SMALL_MAX_NBYTES;
   const size_t wanted = class_nbytes(nbytes, small);
+  void *taken = NULL;
   pthread_mutex_lock(&pool_lock);
   region *r = find_free(backend->kind, small ? wanted : nbytes, small);
   if (r) {
     stats.hit_count++;
-    *ptr = take_buffer(r);
+    taken = take_buffer(r);
   }
   pthread_mutex_unlock(&pool_lock);
-  return r ? prepare(r, why, *ptr, err) : grow(backend, device.index, wanted, small, why, ptr, err);
+  if (!r) {
+    return grow(backend, device.index, wanted, small, why, ptr, err);
+  }
+  status = prepare(r, why, taken, err);
+  if (status == GPUF_OK) {
+    *ptr = taken;
+  }
+  return status;
 }
 
 gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr, gpuf_error *err) {

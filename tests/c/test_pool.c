@@ -1,6 +1,7 @@
 #include <pthread.h>
 
 #include "core/pool.h"
+#include "core/runtime.h"
 #include "devices.h"
 
 static gpuf_error err;
@@ -186,6 +187,28 @@ static void a_result_is_pinned_when_it_is_used_again(void) {
   free(copy);
 }
 
+static void a_buffer_that_cannot_be_pinned_is_nobodys(void) {
+  const size_t nbytes = (size_t)40 << 20;
+  const gpufi_backend *backend;
+  void *buffer, *unchanged = &err;
+  CHECK_OK(gpufi_backend_for(test_device, &backend, &err));
+  gpuf_pool_trim(0);
+  CHECK_OK(gpuf_pool_acquire_result(test_device, nbytes, &buffer, &err));
+  gpuf_pool_release(buffer, NULL);
+  /* Nothing is page-locked twice. */
+  CHECK_OK(backend->pin(test_device.index, buffer, 4096, &err));
+  if (gpuf_pool_acquire(test_device, nbytes, &unchanged, &err) == GPUF_OK) {
+    backend->unpin(test_device.index, buffer);
+    gpuf_pool_release(unchanged, NULL);
+    SKIP("all memory is page-locked on this device");
+  }
+  backend->unpin(test_device.index, buffer);
+  CHECK(unchanged == &err && stats().used_nbytes == 0);
+  CHECK(gpuf_pool_release(buffer, &err) == GPUF_ERR_STATE);
+  CHECK_OK(gpuf_pool_acquire(test_device, nbytes, &buffer, &err));
+  gpuf_pool_release(buffer, NULL);
+}
+
 static void *use_pool(void *arg) {
   uint64_t state = (uint64_t)(uintptr_t)arg;
   bool ok = true;
@@ -230,6 +253,7 @@ int main(void) {
   TEST_ON_DEVICES(a_size_of_zero_or_beyond_memory_is_refused);
   TEST_ON_DEVICES(memory_beyond_a_buffer_does_not_count_as_pinned);
   TEST_ON_DEVICES(a_result_is_pinned_when_it_is_used_again);
+  TEST_ON_DEVICES(a_buffer_that_cannot_be_pinned_is_nobodys);
   TEST(threads_share_the_pool_without_mixing_buffers);
   return test_finish();
 }
