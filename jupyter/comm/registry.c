@@ -233,7 +233,9 @@ gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *re
     found = entry_find(registry, request->name);
   }
   /* Under the lock, since publishing the memory again may end the attachment. */
-  if (found && gpufi_source_check(&found->source, &cause) != GPUF_OK) {
+  if (found &&
+      (gpufi_source_check(&found->source, &cause) != GPUF_OK ||
+       (request->at_step && gpufi_source_check_stream(&found->source, &cause) != GPUF_OK))) {
     pthread_mutex_unlock(&registry->lock);
     return REFUSE(err, CODE_UNREADABLE, "cannot read %s: %s", request->name, cause.message);
   }

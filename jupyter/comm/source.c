@@ -1,6 +1,7 @@
 #include "comm/source.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <gpufetch/share.h>
 #include <inttypes.h>
@@ -54,6 +55,9 @@ static gpuf_status take_part(const gpuf_publish_options *options, const char *na
 gpuf_status gpufi_source_init(gpufi_source *source, const char *name, const gpuf_tensor *tensor,
                               const gpuf_publish_options *options, gpuf_error *err) {
   *source = (gpufi_source){.tensor = *tensor};
+  if (tensor->stream == GPUF_STREAM_PER_THREAD && tensor->device.kind != GPUF_DEVICE_CPU) {
+    source->stream_thread = gpufi_thread_number();
+  }
   gpuf_status status = gpuf_tensor_check(tensor, err);
   if (status == GPUF_OK) {
     status = check_device(tensor->device, name, err);
@@ -71,6 +75,15 @@ void gpufi_source_release(const gpufi_source *source) {
   if (source->release) {
     source->release(source->release_arg);
   }
+}
+
+gpuf_status gpufi_source_check_stream(const gpufi_source *source, gpuf_error *err) {
+  return source->stream_thread == 0 || source->stream_thread == gpufi_thread_number()
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                          "it was published with GPUF_STREAM_PER_THREAD by another thread than the "
+                          "one that publishes steps: publish it there, or with a stream of "
+                          "gpuf_stream_create");
 }
 
 gpuf_status gpufi_source_check(const gpufi_source *source, gpuf_error *err) {

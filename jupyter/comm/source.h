@@ -14,6 +14,8 @@ typedef struct gpufi_part {
 
 typedef struct gpufi_source {
   gpuf_tensor tensor;
+  /* The thread whose default stream tensor.stream is (gpufi_thread_number); 0: it is none's. */
+  uint64_t stream_thread;
   gpufi_part part;
   char framework[32]; /* NUL-terminated; "" = not known */
   /* Called once when the dispatcher needs the tensor no more, on any thread; may be NULL. */
@@ -28,6 +30,8 @@ typedef struct gpufi_source {
 gpuf_status gpufi_source_init(gpufi_source *source, const char *name, const gpuf_tensor *tensor,
                               const gpuf_publish_options *options, gpuf_error *err);
 void gpufi_source_release(const gpufi_source *source);
+/* GPUF_ERR_UNSUPPORTED where the calling thread cannot wait for the work on tensor.stream. */
+gpuf_status gpufi_source_check_stream(const gpufi_source *source, gpuf_error *err);
 /* GPUF_ERR_STATE where the process has ended whose memory it is. */
 gpuf_status gpufi_source_check(const gpufi_source *source, gpuf_error *err);
 

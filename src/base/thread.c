@@ -1,6 +1,17 @@
 #include "base/thread.h"
 
+#include <stdatomic.h>
+
 #include "base/floating_point.h"
+
+uint64_t gpufi_thread_number(void) {
+  static atomic_uint_least64_t last;
+  static _Thread_local uint64_t number;
+  if (number == 0) {
+    number = atomic_fetch_add(&last, 1) + 1;
+  }
+  return number;
+}
 
 void gpufi_signals_block(sigset_t *previous) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};

@@ -1,10 +1,15 @@
-/* Starting a thread of the library's own, and what signals may not interrupt. */
+/* Threads: which one it is, starting one of the library's own, and what signals may not interrupt.
+ */
 #ifndef GPUFI_BASE_THREAD_H
 #define GPUFI_BASE_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* A number of the calling thread, from 1 on, that no other thread of the process has or had. */
+uint64_t gpufi_thread_number(void);
 
 /* As pthread_create, for a thread named `name` (at most 15 characters). All signals are blocked in
  * it, because the program's handlers must not run there, except those that report a fault of the

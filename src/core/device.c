@@ -54,6 +54,9 @@ gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *e
       return GPUF_OK;
     }
   }
+  if (gpufi_host_in_kernel()) {
+    return gpufi_host_refuse_in_kernel(err);
+  }
   return gpufi_forked() ? gpufi_refuse_after_fork(err)
                         : gpufi_fail(err, GPUF_ERR_INVALID, 0,
                                      "%p is in the memory of no device that answers here", d_ptr);

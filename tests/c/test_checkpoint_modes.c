@@ -103,6 +103,108 @@ static void later_work_on_the_stream_does_not_show(void) {
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
 }
 
+typedef struct added {
+  gpuf_checkpoint *c;
+  const char *name;
+  gpuf_tensor *tensor;
+  const void *bytes;
+  gpuf_status status;
+  gpuf_error error;
+} added;
+
+/* The work that the tensor is added behind is the thread's own. */
+static void *add_behind_the_threads_work(void *arg) {
+  added *const a = arg;
+  const write_args args = {a->tensor->data, a->bytes, gpuf_tensor_nbytes(a->tensor), NULL};
+  a->tensor->stream = GPUF_STREAM_PER_THREAD;
+  a->status = gpuf_host_launch(test_device, GPUF_STREAM_PER_THREAD, write_kernel, &args,
+                               sizeof(args), &a->error);
+  if (a->status == GPUF_OK) {
+    a->status = gpuf_checkpoint_add(a->c, a->name, a->tensor, NULL, &a->error);
+  }
+  return NULL;
+}
+
+static void the_thread_whose_default_stream_it_is_commits(void) {
+  pthread_t thread;
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  gpuf_tensor v = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = create_on_device(&v);
+  for (int m = 0; m < MODE_COUNT; m++) {
+    make_folder();
+    const gpuf_checkpoint_options options = device_options(modes[m], 2 * gpuf_tensor_nbytes(&u));
+    gpuf_checkpoint *const c = open_with(&options);
+    added here = {.c = c, .name = "u", .tensor = &d_u, .bytes = u.data};
+    added there = {.c = c, .name = "v", .tensor = &d_v, .bytes = v.data};
+    CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+    CHECK(pthread_create(&thread, NULL, add_behind_the_threads_work, &there) == 0);
+    pthread_join(thread, NULL);
+    CHECK(there.status == GPUF_OK);
+    add_behind_the_threads_work(&here);
+    CHECK(here.status == GPUF_ERR_INVALID && strstr(here.error.message, "another thread"));
+    CHECK_FAILS(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err), GPUF_ERR_INVALID,
+                "another thread");
+    CHECK_OK(gpuf_checkpoint_begin(c, 2, NULL, &err));
+    add_behind_the_threads_work(&here);
+    CHECK(here.status == GPUF_OK);
+    d_v.stream = GPUF_STREAM_NONE;
+    CHECK_OK(gpuf_checkpoint_add(c, "v", &d_v, NULL, &err));
+    CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_PER_THREAD, &err));
+    enqueue_write(GPUF_STREAM_PER_THREAD, &d_u, NULL, NULL);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    gpuf_restart *const r = open_restart("run", 2);
+    check_restarted(r, "u", &u);
+    check_restarted(r, "v", &v);
+    gpuf_restart_close(r);
+    d_u.stream = GPUF_STREAM_NONE;
+    remove_folder();
+  }
+  DESTROY(&u, &v, &d_u, &d_v);
+}
+
+typedef struct tried_calls {
+  gpuf_checkpoint *c;
+  gpuf_status statuses[5];
+} tried_calls;
+
+static void checkpoint_kernel(const void *arg) {
+  tried_calls *const tried = *(tried_calls *const *)arg;
+  tried->statuses[0] = gpuf_checkpoint_begin(tried->c, 2, NULL, NULL);
+  tried->statuses[1] = gpuf_checkpoint_commit(tried->c, GPUF_STREAM_NONE, NULL);
+  tried->statuses[2] = gpuf_checkpoint_wait(tried->c, -1, NULL, NULL);
+  tried->statuses[3] = gpuf_checkpoint_abort(tried->c, NULL);
+  tried->statuses[4] = gpuf_checkpoint_close(tried->c, NULL, NULL);
+}
+
+/* The writer waits for the kernel, and so the kernel does not wait for the writer. */
+static void calls_in_a_kernel_are_refused(void) {
+  atomic_bool gate = false;
+  gpuf_stream stream;
+  make_folder();
+  CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  const gpuf_checkpoint_options options =
+      device_options(GPUF_CHECKPOINT_DEVICE_COPY, gpuf_tensor_nbytes(&u));
+  tried_calls tried = {.c = open_with(&options)}, *const args = &tried;
+  enqueue_write(stream, &d_u, u.data, &gate);
+  CHECK_OK(gpuf_host_launch(test_device, stream, checkpoint_kernel, &args, sizeof(args), &err));
+  CHECK_OK(gpuf_checkpoint_begin(tried.c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(tried.c, "u", &d_u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(tried.c, stream, &err));
+  alarm(60);
+  atomic_store(&gate, true);
+  CHECK_OK(gpuf_checkpoint_close(tried.c, NULL, &err));
+  alarm(0);
+  for (int i = 0; i < 5; i++) {
+    CHECK(tried.statuses[i] == GPUF_ERR_STATE);
+  }
+  gpuf_restart *const r = open_restart("run", 1);
+  check_restarted(r, "u", &u);
+  gpuf_restart_close(r);
+  CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
+  DESTROY(&u, &d_u);
+  remove_folder();
+}
+
 /* Within the device, commit enqueues and does not wait for the stream. */
 static void a_copy_within_the_device_does_not_wait(void) {
   atomic_bool gate = false;
@@ -418,6 +520,8 @@ static void a_stream_without_a_device_is_refused(void) {
 int main(void) {
   test_device = host_device;
   TEST(later_work_on_the_stream_does_not_show);
+  TEST(the_thread_whose_default_stream_it_is_commits);
+  TEST(calls_in_a_kernel_are_refused);
   TEST(a_copy_within_the_device_does_not_wait);
   TEST(a_commit_behind_failed_work_fails);
   TEST(a_busy_writer_is_waited_for_or_skipped);

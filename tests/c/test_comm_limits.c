@@ -334,6 +334,35 @@ static void clients_take_turns_at_a_step(void) {
   finish_with_tensor();
 }
 
+static void *publish_on_the_threads_stream(void *arg) {
+  gpuf_tensor *const y = arg;
+  y->stream = GPUF_STREAM_PER_THREAD;
+  return gpufi_dispatcher_publish(dispatcher, "y", y, NULL, NULL) == GPUF_OK ? arg : NULL;
+}
+
+/* GPUF_STREAM_PER_THREAD names another stream in each thread. */
+static void a_step_is_not_read_behind_another_threads_stream(void) {
+  static const char y_at_step[] = "{\"op\": \"stats\", \"name\": \"y\", \"at\": \"step\"}";
+  pthread_t thread;
+  void *result = NULL;
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 8, .step_share = 1});
+  gpuf_tensor y = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
+  CHECK(pthread_create(&thread, NULL, publish_on_the_threads_stream, &y) == 0);
+  pthread_join(thread, &result);
+  CHECK(result == &y);
+  send_as(client, y_at_step, 1);
+  gpufi_dispatcher_step(dispatcher, 1, 0.5);
+  check_code("unreadable");
+  CHECK(publish_on_the_threads_stream(&y));
+  send_as(client, y_at_step, 2);
+  gpufi_dispatcher_step(dispatcher, 2, 0.5);
+  check_code("");
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "y", -1, &err));
+  y.stream = GPUF_STREAM_NONE;
+  drop(&y);
+  finish_with_tensor();
+}
+
 static void the_newest_request_wins(void) {
   start_with_tensor((gpufi_dispatcher_options){.waiting_max = 2});
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"view\"}", 1);
@@ -629,6 +658,7 @@ int main(void) {
   TEST_ON_DEVICES(a_client_that_always_asks_holds_up_nobody);
   TEST_ON_DEVICES(clients_of_one_owner_take_turns_as_one);
   TEST_ON_DEVICES(clients_take_turns_at_a_step);
+  TEST_ON_DEVICES(a_step_is_not_read_behind_another_threads_stream);
   TEST_ON_DEVICES(the_newest_request_wins);
   TEST_ON_DEVICES(a_waiting_request_can_be_cancelled);
   TEST_ON_DEVICES(what_waits_is_dropped_with_its_client);

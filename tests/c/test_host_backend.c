@@ -433,14 +433,15 @@ typedef struct attempt {
   gpuf_stream stream;
   void *d_ptr;
   gpuf_future *future;
-  gpuf_status statuses[6];
-  gpuf_error errors[6];
+  gpuf_status statuses[7];
+  gpuf_error errors[7];
 } attempt;
 
 static void waiting_kernel(const void *args) {
   attempt *const a = *(attempt *const *)args;
   gpuf_stats stats = GPUF_STATS_INIT;
   gpuf_tensor t, result;
+  gpuf_device device;
   const int64_t shape[1] = {8};
   float values[8];
   gpuf_tensor_init(&t, a->d_ptr, host_device, GPUF_DTYPE_FLOAT32, 1, shape, NULL);
@@ -452,6 +453,7 @@ static void waiting_kernel(const void *args) {
   a->statuses[3] = gpuf_copy(&result, &t, NULL, &a->errors[3]);
   a->statuses[4] = gpuf_reduce_stats(&t, &stats, &a->errors[4]);
   a->statuses[5] = gpuf_future_wait(a->future, -1, &a->errors[5]);
+  a->statuses[6] = gpuf_device_of(a->d_ptr, &device, &a->errors[6]);
   gpuf_future_destroy(a->future);
   gpuf_device_trim();
 }
@@ -476,7 +478,7 @@ static void a_kernel_that_would_wait_for_itself_is_refused(void) {
   CHECK_OK(gpuf_stream_synchronize(host_device, tried.stream, &err));
   CHECK_OK(gpuf_future_wait(tried.future, -1, &err));
   alarm(0);
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 7; i++) {
     CHECK(tried.statuses[i] == GPUF_ERR_STATE && strstr(tried.errors[i].message, "kernel"));
   }
   gpuf_future_destroy(tried.future);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/host/kernel_thread.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -228,6 +229,9 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
 /* --- Waiting ----------------------------------------------------------------- */
 
 gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err) {
+  if (gpufi_host_in_kernel()) {
+    return gpufi_host_refuse_in_kernel(err);
+  }
   const gpuf_status status = gpufi_check_process(c->process_id, err);
   return status == GPUF_OK ? gpufi_checkpoint_check_outside(&c->ranks, err) : status;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/struct.h"
+#include "base/thread.h"
 #include "hdf5/checkpoint/plan.h"
 #include "hdf5/checkpoint/settle.h"
 #include "hdf5/checkpoint/writer.h"
@@ -132,6 +133,22 @@ static gpuf_status enter_begun(gpuf_checkpoint *c, gpuf_error *err) {
   return status;
 }
 
+/* The snapshot waits for a tensor's stream in the thread that commits, and GPUF_STREAM_PER_THREAD
+ * is another stream in each. */
+static gpuf_status check_thread(const gpuf_checkpoint *c, gpuf_error *err) {
+  const uint64_t thread = c->contents.stream_thread;
+  return thread == 0 || thread == gpufi_thread_number()
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "another thread added a tensor with GPUF_STREAM_PER_THREAD, which is its "
+                          "own stream: add such tensors and commit in one thread, or give them "
+                          "streams of gpuf_stream_create");
+}
+
+static bool is_on_threads_stream(const gpuf_tensor *tensor) {
+  return tensor->stream == GPUF_STREAM_PER_THREAD && tensor->device.kind != GPUF_DEVICE_CPU;
+}
+
 static gpuf_status add(gpuf_checkpoint *c, const char *name, const gpuf_tensor *tensor,
                        const gpuf_part *part, gpuf_error *err) {
   if (c->ranks.rank > 0 && tensor->ndim == 0) {
@@ -163,7 +180,15 @@ gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf
   if (status != GPUF_OK) {
     return status;
   }
-  status = add(c, name, tensor, part ? &own : NULL, err);
+  if (is_on_threads_stream(tensor)) {
+    status = check_thread(c, err);
+  }
+  if (status == GPUF_OK) {
+    status = add(c, name, tensor, part ? &own : NULL, err);
+  }
+  if (status == GPUF_OK && is_on_threads_stream(tensor)) {
+    c->contents.stream_thread = gpufi_thread_number();
+  }
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_unlock(&c->turn);
   return status;
@@ -232,7 +257,10 @@ static gpuf_status prepare(gpuf_checkpoint *c, gpuf_error *err) {
   const size_t count = c->options.shard_count > 0 ? c->options.shard_count : 1;
   const gpufi_checkpoint_share share = {
       .count = count, .first = (size_t)c->ranks.rank * count, .set = c->ranks.set};
-  const gpuf_status status = gpufi_checkpoint_check_parts(&c->contents, err);
+  gpuf_status status = check_thread(c, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_check_parts(&c->contents, err);
+  }
   return status == GPUF_OK && (count > 1 || c->ranks.count > 1)
              ? gpufi_checkpoint_plan(&c->contents, c->folder.prefix, &share, err)
              : status;

@@ -94,6 +94,8 @@ typedef struct gpufi_checkpoint_contents {
   gpufi_checkpoint_shard *shards; /* NULL: one file holds everything */
   size_t shard_count;
   gpufi_checkpoint_shard self; /* of a shard's own manifest: which one it is; else zeroed */
+  /* Writing: the thread whose default stream tensors are on (gpufi_thread_number), or 0. */
+  uint64_t stream_thread;
   bool is_share; /* what one rank says of its shards, which may not be all of a tensor */
   /* The tensors by the order in which they are written, of which a snapshot is taken in that order;
    * NULL: as they were added. */

@@ -60,7 +60,8 @@ struct gpuf_checkpoint {
   gpuf_checkpoint_report report; /* of the one that is being written, or was last */
 };
 
-/* Whether a call may be made here: not in a forked child, nor in the ranks' own agree. */
+/* Whether a call may be made here: not in a forked child, in a kernel of the host backend, for
+ * which the writer may wait, nor in the ranks' own agree. */
 gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err);
 
 /* --- Reports (the lock is held, but where something else is said) ------------- */

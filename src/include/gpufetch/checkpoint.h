@@ -276,7 +276,8 @@ GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t 
 /* Add a tensor, on a device or the CPU and in any layout, as dataset `name`: UTF-8 of at most 1000
  * bytes, whose slashes make groups. The name and the descriptor are copied. Its memory is read by
  * gpuf_checkpoint_commit, and must stay valid until that has returned and, on a device, until the
- * work on its stream is done.
+ * work on its stream is done. GPUF_STREAM_PER_THREAD is the calling thread's: that thread commits,
+ * too, and adds all such tensors; else GPUF_ERR_INVALID.
  *
  * With `part` NULL, the tensor is the whole array. Otherwise it is that part of an array, of which
  * the others are added under the same name, in any order and from any device. Together they are one
@@ -321,8 +322,8 @@ GPUF_API gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t t
                                           gpuf_checkpoint_report *report, gpuf_error *err);
 
 /* Give up what was not committed, wait as gpuf_checkpoint_wait does without a limit, return the
- * same, and free the checkpoint in any case. NULL is allowed. In a forked child nothing is waited
- * for, and GPUF_ERR_STATE returned. */
+ * same, and free the checkpoint in any case. NULL is allowed. In a forked child, and in a kernel of
+ * the host backend, nothing is waited for, nor freed, and GPUF_ERR_STATE returned. */
 GPUF_API gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *checkpoint,
                                            gpuf_checkpoint_report *report, gpuf_error *err);
 

@@ -145,7 +145,8 @@ typedef struct gpuf_publish_options {
  * two buffers publishes the current one every step. Publishing the same memory again under its name
  * only changes its stream and owner: the old release is called at once. Copies the descriptor and
  * takes a lock, no more. tensor->stream is the one that the program works on: step-consistent reads
- * come after the work that is on it then; live reads leave it alone. The memory must stay allocated
+ * come after the work that is on it then, and fail where it is GPUF_STREAM_PER_THREAD and another
+ * thread publishes the step; live reads leave it alone. The memory must stay allocated
  * until gpuf_server_unpublish of the name, or gpuf_server_stop, has returned GPUF_OK, or release
  * was called. `options` may be NULL. GPUF_ERR_STATE for one more than GPUF_PUBLISH_TENSORS_MAX
  * names, and, in this and the calls below that publish, once gpuf_server_stop has begun, as where

@@ -109,9 +109,10 @@ typedef struct gpuf_attachment gpuf_attachment;
 GPUF_API gpuf_status gpuf_attach(const gpuf_share_handle *handle, gpuf_attachment **attachment,
                                  gpuf_tensor *tensor, gpuf_error *err);
 
-/* End the use of the memory, after the work in flight on its device, and free the attachment. It is
- * freed even if the call fails, except in a forked child and in a kernel of the host backend
- * (GPUF_ERR_STATE), where it is left as it is. NULL is allowed. */
+/* End the use of the memory, after the work in flight on its device and after a gpuf_attach to the
+ * same process that another thread waits in, and free the attachment. It is freed even if the call
+ * fails, except in a forked child and in a kernel of the host backend (GPUF_ERR_STATE), where it is
+ * left as it is. NULL is allowed. */
 GPUF_API gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err);
 
 /* GPUF_ERR_STATE once the exporting process has ended. The addresses stay mapped then, so that a
