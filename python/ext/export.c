@@ -66,6 +66,12 @@ PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *ar
   PyArray_Descr *descr = NULL;
   PyObject *cast = NULL;
   if (PyArray_DescrConverter(dtype, &descr) == NPY_SUCCEED) {
+    /* NumPy makes the other conversions itself, or refuses them, as the call does of an ndarray. */
+    if (!PyArray_CanCastTypeTo(PyArray_DESCR((PyArrayObject *)array), descr,
+                               NPY_SAME_KIND_CASTING)) {
+      Py_DECREF(descr);
+      return array;
+    }
     cast = PyArray_FromArray((PyArrayObject *)array, descr, NPY_ARRAY_FORCECAST); /* steals descr */
   }
   Py_DECREF(array);

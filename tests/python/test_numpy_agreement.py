@@ -408,6 +408,45 @@ def test_what_a_function_fills_sizes_or_splits_by_is_read(x: Array, lazy: gf.Laz
         np.full_like(lazy, lazy)
 
 
+# What NumPy casts by the rule "safe", and so refuses of an ndarray of floats or complex numbers.
+REFUSED_CASTS: dict[str, Call] = {
+    "take": lambda f: np.take([10, 20, 30], f),
+    "repeat": lambda f: np.repeat([1, 2], f),
+    "bincount_weights": lambda f: np.bincount([0, 1], weights=f * 1j),
+    "put": lambda f: np.put(np.zeros(4), f, 9),
+    "interp": lambda f: np.interp(f * 1j, [0, 3], [0, 3]),
+    "putmask": lambda f: np.putmask(np.zeros(2), [True, True], f * 1j),
+    "reduceat": lambda f: np.add.reduceat(np.arange(5), f),
+    "binomial": lambda f: np.random.default_rng(1).binomial(f, 0.5),
+    "busday_offset": lambda f: np.busday_offset("2020-01-01", f),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CASTS)
+def test_what_numpy_does_not_cast_is_not_cast(name: str) -> None:
+    f = np.array([1.7, 2.2])
+    device_array = gf.to_device(f, device="host:0")
+    for values in (f, device_array, gf.lazy(device_array)[...]):
+        with pytest.raises(TypeError):
+            REFUSED_CASTS[name](values)
+
+
+def test_what_numpy_casts_by_force_is_cast() -> None:
+    f = np.array([1.7, 2.2])
+    device_array = gf.to_device(f, device="host:0")
+    for values in (device_array, gf.lazy(device_array)[...]):
+        assert np.array(values, int).tolist() == [1, 2]
+        assert np.asarray(values, "f2").tolist() == f.astype("f2").tolist()
+        filled = np.zeros(2, np.uint8)
+        filled[:] = values
+        assert filled.tolist() == [1, 2]
+
+
+def test_a_lazy_array_is_made_like_none(lazy: gf.LazyArray) -> None:
+    with pytest.raises(TypeError, match="like="):
+        np.zeros(3, like=lazy)  # type: ignore[call-overload]
+
+
 def test_every_other_function_of_numpy_refuses_a_whole_tensor(lazy: gf.LazyArray) -> None:
     listed = {getattr(np, name, None) for name in (*VIEWS, *FACTS, *COPIES)}
     functions = get_overridable_numpy_array_functions() - listed - {np.min_scalar_type}

@@ -221,13 +221,17 @@ def _call(
     arguments = tuple(map(replaced, arguments))
     options = {name: replaced(value) for name, value in options.items()}
     if not pulled and function not in FACTS:  # NumPy has found one where this does not look
-        raise TypeError(_NO_SEQUENCE)
+        raise TypeError(_NOT_FOUND)
     result = function(*arguments, **options)
     if function not in _READ_ONLY:
         _make_writable(result, pulled)
     return result
 
 
+_NOT_FOUND = (
+    "a LazyArray is the like= of a call, which makes none (use gpufetch.to_device), or in an array of "
+    "objects or a view of a dict: give a list of arrays"
+)
 _NO_SEQUENCE = "a LazyArray is in an array of objects or a view of a dict: give a list of arrays"
 
 
