@@ -390,8 +390,8 @@ class LazyArray(NumPyFunctions):
     ) -> npt.NDArray[Any]:
         """Pull everything, for `numpy.asarray(a)`.
 
-        The result has its own dtype where the rule "same_kind" allows no cast to `dtype`: NumPy then casts
-        or refuses.
+        The result has its own dtype where the rule "same_kind" allows no cast to `dtype`: NumPy
+        then casts or refuses.
         ValueError for `copy=False`, and for more than `max_fetch_nbytes` bytes.
         """
         if check_copy(copy) is False:

@@ -229,8 +229,8 @@ def _call(
 
 
 _NOT_FOUND = (
-    "a LazyArray is the like= of a call, which makes none (use gpufetch.to_device), or in an array of "
-    "objects or a view of a dict: give a list of arrays"
+    "a LazyArray is the like= of a call, which makes none (use gpufetch.to_device), or in an "
+    "array of objects or a view of a dict: give a list of arrays"
 )
 _NO_SEQUENCE = "a LazyArray is in an array of objects or a view of a dict: give a list of arrays"
 
