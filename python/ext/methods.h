@@ -12,6 +12,7 @@ extern PyMethodDef gpufi_py_fetch_methods[];      /* fetch, fetch_async */
 extern PyMethodDef gpufi_py_h5_future_methods[];  /* h5_write_async, h5_write_wait and their kin */
 extern PyMethodDef gpufi_py_hdf5_methods[];       /* h5_bind, h5_write, h5_read and their kin */
 extern PyMethodDef gpufi_py_info_methods[];       /* info, pool_stats and their kin, _host_faults */
+extern PyMethodDef gpufi_py_overlap_methods[];    /* find_overlap */
 extern PyMethodDef gpufi_py_reduce_methods[];     /* overview, stats, histogram */
 extern PyMethodDef gpufi_py_restart_methods[];    /* restart_open, restart_read and their kin */
 extern PyMethodDef gpufi_py_serve_methods[];      /* serve_start, serve_publish and their kin */

@@ -53,7 +53,7 @@ static int add_functions(PyObject *module) {
       gpufi_py_fetch_methods,      gpufi_py_hdf5_methods,       gpufi_py_info_methods,
       gpufi_py_reduce_methods,     gpufi_py_serve_methods,      gpufi_py_share_methods,
       gpufi_py_thread_methods,     gpufi_py_h5_future_methods,  gpufi_py_restart_methods,
-      gpufi_py_chunk_methods,
+      gpufi_py_chunk_methods,      gpufi_py_overlap_methods,
   };
   for (int i = 0; i < GPUFI_PY_COUNT(tables); i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {

@@ -293,7 +293,8 @@ class Checkpoint:
         out
             A tree of the same nesting whose tensors are filled and returned, on any device; None
             in it stands for a fresh array, and for a :class:`Part` the box is read that it
-            says, of an array of any decomposition. Numbers and text in it are not looked at.
+            says, of an array of any decomposition. One tensor may be there twice, as tied weights
+            are. Numbers and text in it are not looked at.
 
         Returns
         -------
@@ -305,7 +306,8 @@ class Checkpoint:
         gpufetch.Error
             There are checkpoints, and none of them is whole.
         ValueError
-            `out` is nested otherwise, or the file is no checkpoint of a tree.
+            `out` is nested otherwise or has tensors that overlap, or the file is no checkpoint of a
+            tree.
         """
         step_max = -1 if step is None else check_int(step, "step", 0)
         restart, report = _core.restart_open(self._directory, self._prefix, step_max)

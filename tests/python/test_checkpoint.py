@@ -138,6 +138,19 @@ def test_tensors_are_filled_in_place(tmp_path: Path) -> None:
                 checkpoint.load(out=wrong)
 
 
+def test_tensors_to_fill_that_overlap_are_refused(tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"a": np.arange(5.0), "b": np.arange(9.0, 14)})
+        checkpoint.wait()
+        row = np.full(10, -1.0)
+        for b in (row[3:8], gf.Part(row[3:8], start=(0,), global_shape=(5,))):
+            with pytest.raises(ValueError, match=r"out\['a'\] and out\['b'\] share memory"):
+                checkpoint.load(out={"a": row[:5], "b": b})
+            assert (row == -1).all()
+        checkpoint.load(out={"a": row[:5], "b": row[5:]})
+        assert row.tolist() == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]
+
+
 @pytest.mark.parametrize(
     ("tree", "kind", "text"),
     [

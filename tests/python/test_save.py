@@ -100,6 +100,31 @@ def test_tensors_are_filled_in_place(tmp_path: Path) -> None:
             gf.hdf5.load(path, out=wrong)
 
 
+@pytest.mark.parametrize("device", [None, "host:0"])
+def test_tensors_to_fill_that_overlap_are_refused(tmp_path: Path, device: str | None) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"a": np.arange(5.0), "b": [np.arange(9.0, 14)]})
+    array = np.full((2, 5), -1.0)
+    memory: Any = array if device is None else gf.to_device(array, device=device)
+    row = memory.reshape(10)
+    for a, b in [(row[:5], row[4:9]), (row[::2], row[2:7]), (row[:5], row[4::-1])]:
+        with pytest.raises(ValueError, match=r"^out\['a'\] and out\['b'\]\[0\] share memory"):
+            gf.hdf5.load(path, out={"a": a, "b": [b]})
+        assert (gf.fetch(memory) == -1).all()
+    gf.hdf5.load(path, out={"a": row[::2], "b": [row[1::2]]})
+    assert gf.fetch(row).tolist() == [0, 9, 1, 10, 2, 11, 3, 12, 4, 13]
+    with pytest.raises(TypeError, match="a reader of its tensor"):
+        gf.hdf5.load(path, out={"a": gf.lazy(gf.to_device(np.zeros(5))), "b": [None]})
+
+
+def test_tied_weights_are_filled(tmp_path: Path) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"embedding": np.arange(5.0), "head": np.arange(5.0)})
+    weights = np.zeros(5)
+    gf.hdf5.load(path, out={"embedding": weights, "head": weights[:]})
+    assert (weights == np.arange(5.0)).all()
+
+
 def test_lazy_arrays_read_on_a_device(tmp_path: Path) -> None:
     path = tmp_path / "state.h5"
     gf.hdf5.save(path, {"x": np.arange(24.0).reshape(4, 6), "n": 1})

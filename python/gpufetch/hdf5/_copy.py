@@ -129,7 +129,9 @@ class _Copy:
             self._output.check()
         for path in self._tree.paths("dataset"):
             old = Dataset(self._tree.open(path))
-            with checked_sources(old.id, None, allow_gaps=self._allow_gaps):
+            with checked_sources(old.id, None, allow_gaps=self._allow_gaps) as sources:
+                if sources:
+                    sources.require_filled(has_zeros=old.memory == "objects")
                 self._copy_elements(path, old)
         for path in [b"/", *self._tree.paths("group", "dataset", "type")]:
             self._copy_attributes(path)

@@ -159,8 +159,8 @@ _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
 def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
     """Nest the tensors again; with `out`, a tree of the same nesting, they are read into its own.
 
-    ValueError where `out` is nested otherwise, and for a text that `Flat` does not make, which
-    names `where` it is: the file.
+    ValueError where `out` is nested otherwise or its tensors overlap, and for a text that `Flat`
+    does not make, which names `where` it is: the file.
     """
     try:
         node = _parsed(json.loads(text))
@@ -168,7 +168,26 @@ def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
         raise ValueError(f"{where}: attribute {TREE!r} is damaged: {error}") from error
     except NotImplementedError as error:
         raise ValueError(f"{where}: attribute {TREE!r} has {error}") from error
-    return _restore(node, read, out, "out")
+    given: list[tuple[str, Any]] = []
+    if out is not None:
+        _restore(node, lambda _, into, path: given.append((path, into)), out, "out")
+        _check_apart([(path, into) for path, into in given if into is not None])
+    return _restore(node, lambda stored, into, _: read(stored, into), out, "out")
+
+
+def _check_apart(given: list[tuple[str, Any]]) -> None:
+    """Refuse tensors of which one would be filled over another; the same one twice is filled twice.
+
+    The tied weights of a model are the same tensor.
+    """
+    tensors = tuple(x.tensor if type(x) is Part else x for _, x in given)
+    found = _core.find_overlap(tensors)
+    if found is not None:
+        first, second = (given[index][0] for index in found)
+        raise ValueError(
+            f"{first} and {second} share memory, and one would overwrite the other: give each its "
+            "own"
+        )
 
 
 Node = tuple[str, Any]
@@ -217,12 +236,12 @@ def _key(key: Any) -> str:
     return key
 
 
-def _restore(node: Node, read: Read, out: Any, path: str) -> Any:
+def _restore(node: Node, read: Callable[[Stored, Any, str], Any], out: Any, path: str) -> Any:
     kind, content = node
     if kind == "value":
         return content
     if kind == "tensor":
-        return read(content, out)
+        return read(content, out, path)
     if kind == "dict":
         children = _children(out, list(content), path, Mapping)
         return {

@@ -14,7 +14,7 @@ from h5py import h5s
 
 from gpufetch.hdf5._boxes import Box
 
-__all__ = ["Mapping", "mappings"]
+__all__ = ["Mapping", "mappings", "overlap_and_gap"]
 
 # Stands for H5S_UNLIMITED: more than any extent, which has 63 bits.
 _NO_LIMIT = 1 << 64
@@ -55,6 +55,12 @@ class _Indices:
             self.start + numbers // self.block * self.stride + numbers % self.block
         )
         return found
+
+    def blocks_below(self, limit: int) -> tuple[int, int, int, int]:
+        """Start, count, stride and block, as HDF5 takes them, of the blocks that reach below."""
+        block = min(self.block, limit - self.start)
+        count = min(self.count, -(-(limit - self.start) // self.stride))
+        return self.start, count, block if count == 1 else self.stride, block
 
     @property
     def stop(self) -> int:
@@ -178,6 +184,27 @@ def mappings(identifier: Any, box: Box) -> Iterator[Mapping]:
                 extent,
                 box,
             )
+
+
+def overlap_and_gap(found: list[Mapping], box: Box) -> tuple[bool, bool]:
+    """Whether mappings may name elements of a box twice, and may leave out others."""
+    start, shape = box
+    stops = tuple(low + length for low, length in zip(start, shape, strict=True))
+    named = h5s.create_simple(stops)
+    named.select_none()
+    count = 0
+    for mapping in found:
+        if mapping.virtual is None:
+            return True, True
+        axes = list(zip(mapping.virtual, start, stops, strict=True))
+        blocks = (axis.blocks_below(stop) for axis, _, stop in axes)
+        named.select_hyperslab(*zip(*blocks, strict=True), op=h5s.SELECT_OR)
+        count += math.prod(
+            axis.count_below(stop) - axis.count_below(low) for axis, low, stop in axes
+        )
+    named.select_hyperslab(start, (1,) * len(start), block=shape, op=h5s.SELECT_AND)
+    union = named.get_select_npoints()
+    return count > union, union < math.prod(shape)
 
 
 def _mapping(

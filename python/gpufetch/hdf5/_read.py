@@ -20,7 +20,7 @@ from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
 from gpufetch.hdf5._sparse import read_around
 from gpufetch.hdf5._types import has_swapped_sequences, type_name
-from gpufetch.hdf5._virtual import ReadDirectly, checked_sources
+from gpufetch.hdf5._virtual import OpenSources, checked_sources
 
 __all__ = ["read", "read_dataset"]
 
@@ -130,7 +130,8 @@ def read(
     ------
     ValueError
         `src` is closed, `name` has a NUL in it, or `out` does not fit or is read-only; or a source
-        of a virtual dataset has another dtype or too few elements.
+        of a virtual dataset has another dtype or too few elements, or HDF5 would leave out fill
+        values of it.
     OSError
         A file, or what `name` leads to, does not open or cannot be read; or a source of a virtual
         dataset is missing, does not open, or was replaced while it was read. The message names it
@@ -206,17 +207,17 @@ def _read(
     if selection is not None and dataset.shape is not None:
         selected = select(dataset.shape, selection)
         box = selected.box[0], tuple(map(abs, selected.box[1]))
-    with checked_sources(dataset.id, box, allow_gaps=allow_gaps) as directly:
+    with checked_sources(dataset.id, box, allow_gaps=allow_gaps) as sources:
         if fields is not None:
-            values = _as_h5py_gives(dataset, selection, selected, fields)
+            values = _as_h5py_gives(dataset, selection, selected, sources, fields)
             return values if device == "cpu" else _delivered(_native(values), device, out)
         try:
-            return _numbers(dataset, selection, selected, device, out, directly)
+            return _numbers(dataset, selection, selected, device, out, sources)
         except TypeError:
             _check_has_dtype(dataset)
             if device != "cpu":
                 raise
-            return _as_h5py_gives(dataset, selection, selected)
+            return _as_h5py_gives(dataset, selection, selected, sources)
 
 
 def _check_has_dtype(dataset: h5py.Dataset) -> None:
@@ -239,18 +240,20 @@ def _numbers(
     selected: Selection | None,
     device: str | None,
     out: Any,
-    directly: ReadDirectly | None,
+    sources: OpenSources | None,
 ) -> Any:
     """Read elements that gpufetch has a dtype for; TypeError for others.
 
-    `directly` reads a box of a virtual dataset without HDF5's lookup of its sources.
+    `sources` are those of a virtual dataset. Memory of a device takes tiles of what HDF5 reads, and
+    all at once only where HDF5 cannot read it.
     """
     with phil:
         dataset_id, chunks, itemsize = dataset.id.id, dataset.chunks, dataset.dtype.itemsize
-    if directly and dataset.shape and (out is None or isinstance(out, np.ndarray)):
+    is_on_host = out is None or isinstance(out, np.ndarray)
+    if sources and dataset.shape and (is_on_host or not sources.is_filled):
         box = selected.box if selected else ((0,) * dataset.ndim, dataset.shape)
         if selected is None or selected.rest is None:
-            values = directly((box[0], tuple(map(abs, box[1]))))
+            values = sources.read((box[0], tuple(map(abs, box[1]))))
             if values is not None:
                 if out is not None:
                     _check_out(out)
@@ -267,7 +270,7 @@ def _numbers(
         _check_out(out)
 
     def read_box(box: Box) -> npt.NDArray[Any]:
-        found = directly(box) if directly and math.prod(box[1]) else None
+        found = sources.read(box) if sources and math.prod(box[1]) else None
         if found is None:
             found = _core.h5_read(phil, dataset_id, region=box, device="cpu")
         values: npt.NDArray[Any] = found
@@ -315,9 +318,15 @@ def _native(values: Any) -> npt.NDArray[Any]:
 
 
 def _as_h5py_gives(
-    dataset: h5py.Dataset, selection: Any, selected: Selection | None, fields: Any = None
+    dataset: h5py.Dataset,
+    selection: Any,
+    selected: Selection | None,
+    sources: OpenSources | None,
+    fields: Any = None,
 ) -> Any:
     """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
+    if sources:
+        sources.require_filled(has_zeros=True)
     if _has_swapped_sequences(dataset, fields):
         raise TypeError(
             f"{dataset.name!r} in {dataset.file.filename} holds sequences of big-endian numbers, "

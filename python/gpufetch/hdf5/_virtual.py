@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,11 @@ from h5py import h5d, h5f, h5i, h5o
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box
-from gpufetch.hdf5._mappings import Mapping, mappings
+from gpufetch.hdf5._mappings import Mapping, mappings, overlap_and_gap
 from gpufetch.hdf5._source_files import NotOpened, open_source_file
 from gpufetch.hdf5._types import fill_value, same_but_order, type_name
 
-__all__ = ["Source", "checked_sources", "sources"]
-
-ReadDirectly: TypeAlias = Callable[[Box], "npt.NDArray[Any] | None"]
+__all__ = ["OpenSources", "Source", "checked_sources", "sources"]
 
 # Elements of a source that are read directly are read with what is between them, if that is at most
 # this many times as much.
@@ -58,15 +56,62 @@ class Source:
     is_gap: bool = False
 
 
+class OpenSources:
+    """The sources of an open virtual dataset, which were checked and are open.
+
+    Elements are read from them, so that HDF5 has not to find them again, or left to HDF5.
+    """
+
+    def __init__(self, walk: _Walk) -> None:
+        self._walk = walk
+        self._read: list[bool] = []  # for each box, whether its elements came from here
+
+    def read(self, box: Box) -> npt.NDArray[Any] | None:
+        """Read a box from the sources; None if that cannot be done, and HDF5 has to do it.
+
+        Raises ValueError where HDF5 cannot either: see require_filled.
+        """
+        self._read.append(False)
+        try:
+            values = self._walk.read(self._walk.levels[0].identifier, box)
+        except TypeError:  # no dtype: said of the virtual dataset when that is read
+            return None
+        self._read[-1] = values is not None
+        if values is None:
+            self.require_filled()
+        return values
+
+    @property
+    def has_read_all(self) -> bool:
+        return bool(self._read) and all(self._read)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether require_filled() raises nothing."""
+        return self._walk.unfilled() is None
+
+    def require_filled(self, *, has_zeros: bool = False) -> None:
+        """Raise ValueError if HDF5 may leave elements as they are in memory, and they are wrong.
+
+        Before HDF5 reads, memory has the fill value of the dataset, or zeros.
+        """
+        identifier = self._walk.unfilled(has_zeros=has_zeros)
+        if identifier is not None:
+            raise ValueError(
+                f"HDF5 reads no fill value for the elements of {_described(identifier)} that have "
+                "no source, because others have two: replace its file by a copy that gpufetch "
+                "repack makes"
+            )
+
+
 @contextmanager
 def checked_sources(
     identifier: Any, box: Box | None, *, allow_gaps: bool
-) -> Iterator[ReadDirectly | None]:
+) -> Iterator[OpenSources | None]:
     """Hold the sources of an open dataset open while a box of it, or all of it, is read.
 
-    What the context gives reads a box from the open sources themselves, so that HDF5 has not to
-    find them again; it returns None where that cannot be done. What HDF5 reads is checked once
-    more: afterwards, OSError is raised if a source is not the one any more that was opened.
+    What the context gives reads boxes from the open sources themselves. What HDF5 reads is checked
+    once more: afterwards, OSError is raised if a source is not the one any more that was opened.
 
     Gives None for a dataset that is not virtual. Raises OSError for a source that is missing or
     does not open, ValueError for one of another type, of too few elements, or that is the dataset
@@ -84,19 +129,9 @@ def checked_sources(
                 raise source.problem
             found.append(_key_of(source))
         _require_spare_descriptors()
-        done: list[bool] = []  # for each box, whether it was read directly
-
-        def read_directly(part: Box) -> npt.NDArray[Any] | None:
-            done.append(False)
-            try:
-                values = walk.read(identifier, part)
-            except TypeError:  # no dtype: said of the virtual dataset when that is read
-                return None
-            done[-1] = values is not None
-            return values
-
-        yield read_directly
-        if not (done and all(done)):
+        reader = OpenSources(walk)
+        yield reader
+        if not reader.has_read_all:
             _check_again(identifier, box, found)
 
 
@@ -140,6 +175,16 @@ def _require_spare_descriptors() -> None:
             os.close(descriptor)
 
 
+@dataclass(frozen=True)
+class _Level:
+    """A virtual dataset, the box of it that is needed, and those that led to it."""
+
+    identifier: Any
+    box: Box
+    key: tuple[int, int]
+    above: tuple[_Level, ...]
+
+
 @dataclass
 class _Walk:
     """One look at all sources; each file and dataset is opened once."""
@@ -148,28 +193,29 @@ class _Walk:
     # Files and datasets that were opened, or why not, by the file that names them.
     files: dict[tuple[int, str], Any] = field(default_factory=dict)
     datasets: dict[tuple[int, str, str], Source] = field(default_factory=dict)
+    levels: list[_Level] = field(default_factory=list)
 
     def sources(
-        self, identifier: Any, box: Box | None, above: tuple[Any, ...] = ()
+        self, identifier: Any, box: Box | None, above: tuple[_Level, ...] = ()
     ) -> Iterator[Source]:
-        """Open the sources of a dataset; `above` identifies the virtual ones that led to it."""
-        above = (*above, _key(identifier))
-        extent = identifier.shape
+        """Open the sources of a dataset; `above` are the virtual ones that led to it."""
         if box is None:
-            box = (0,) * len(extent), extent
+            box = (0,) * len(identifier.shape), identifier.shape
+        level = _Level(identifier, box, _key(identifier), above)
+        self.levels.append(level)
         for mapping in mappings(identifier, box):
             source = self._source(identifier, mapping)
             if source.identifier is not None:
                 _check(identifier, source, mapping)
                 if source.problem is None and _is_virtual(source.identifier):
-                    if _key(source.identifier) in above:
+                    if _key(source.identifier) in [one.key for one in (*above, level)]:
                         source.problem = ValueError(
                             f"{_described(identifier)} takes elements from itself, by way of "
                             f"{_quoted(source)}: HDF5 would not come to an end"
                         )
                     else:
                         inner = mapping.source_box(box, source.identifier.shape)
-                        yield from self.sources(source.identifier, inner, above)
+                        yield from self.sources(source.identifier, inner, (*above, level))
             yield source
 
     def read(self, identifier: Any, box: Box) -> npt.NDArray[Any] | None:
@@ -200,6 +246,36 @@ class _Walk:
             values[place] = part.reshape([len(indices) for indices in here])
             covered[place] = True
         return values if values is None or covered.all() else _filled(identifier, values, covered)
+
+    def unfilled(self, *, has_zeros: bool = False) -> Any:
+        """A virtual dataset of whose fill value HDF5 may leave out what others need; else None.
+
+        HDF5 writes it where mappings, of sources that are there, name fewer elements than there
+        are; it counts twice what they name twice. What it leaves out is as it was in memory: the
+        fill value of the first dataset, or zeros, or what another mapping of one above wrote.
+        """
+        preset = b"" if has_zeros else _fill_bytes(self.levels[0].identifier)
+        for level in self.levels:
+            if self._leaves_out(level) and (
+                _fill_bytes(level.identifier) != preset
+                or any(self._overlap_and_gap(one)[0] for one in level.above)
+            ):
+                return level.identifier
+        return None
+
+    def _leaves_out(self, level: _Level) -> bool:
+        overlaps, has_gap = self._overlap_and_gap(level)
+        return overlaps and has_gap
+
+    def _overlap_and_gap(self, level: _Level) -> tuple[bool, bool]:
+        present, has_gap = [], False
+        for mapping in mappings(level.identifier, level.box):
+            source = self._source(level.identifier, mapping).identifier
+            if source is not None:
+                present.append(mapping)
+                has_gap = has_gap or not mapping.is_covered_by(source.shape)
+        overlaps, leaves_out = overlap_and_gap(present, level.box)
+        return overlaps, has_gap or leaves_out
 
     def _read_named(self, identifier: Any, indices: list[Any]) -> npt.NDArray[Any] | None:
         """Read elements by their indices along each axis; None where they lie far apart."""
@@ -291,6 +367,14 @@ def _close(identifier: Any) -> None:
 
 def _is_virtual(identifier: Any) -> bool:
     return bool(identifier.get_create_plist().get_layout() == h5d.VIRTUAL)
+
+
+def _fill_bytes(identifier: Any) -> bytes | None:
+    """The bytes of a fill value, none for zero; None where NumPy has no type for it."""
+    if identifier.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+        return b""
+    fill = fill_value(identifier)
+    return None if fill is None else fill.tobytes() if fill.tobytes().strip(b"\0") else b""
 
 
 def _key(identifier: Any) -> tuple[int, int]:

@@ -1,0 +1,81 @@
+/* Whether tensors that are to be filled share memory. */
+#include <stdlib.h>
+
+#include "core/geometry.h"
+#include "core/overlap.h"
+#include "errors.h"
+#include "methods.h"
+#include "tensor_list.h"
+
+/* A tensor, and the addresses from its first byte to behind its last. */
+typedef struct extent {
+  uintptr_t low;
+  uintptr_t high;
+  const gpuf_tensor *tensor;
+  Py_ssize_t index;
+} extent;
+
+static int by_low(const void *a, const void *b) {
+  const uintptr_t low = ((const extent *)a)->low;
+  const uintptr_t other = ((const extent *)b)->low;
+  return (low > other) - (low < other);
+}
+
+static bool clash(const gpuf_tensor *a, const gpuf_tensor *b) {
+  return gpufi_tensors_overlap(a, b) && !(a->dtype == b->dtype && gpufi_tensors_coincide(a, b));
+}
+
+/* Whether two of the tensors clash: those are *a and *b, then. */
+static bool find_clash(extent *all, Py_ssize_t count, Py_ssize_t *a, Py_ssize_t *b) {
+  qsort(all, (size_t)count, sizeof(*all), by_low);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    for (Py_ssize_t k = i + 1; k < count && all[k].low < all[i].high; k++) {
+      if (clash(all[i].tensor, all[k].tensor)) {
+        *a = all[i].index < all[k].index ? all[i].index : all[k].index;
+        *b = all[i].index + all[k].index - *a;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+static PyObject *find_overlap(PyObject *module, PyObject *tuple) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_tensor_list list;
+  gpuf_error err;
+  Py_ssize_t a, b;
+  if (gpufi_py_tensors_import(state, tuple, &list) < 0) {
+    return NULL;
+  }
+  PyObject *result = NULL;
+  extent *const all = malloc(((size_t)list.count + 1) * sizeof(*all));
+  if (!all) {
+    PyErr_NoMemory();
+    goto done;
+  }
+  for (Py_ssize_t i = 0; i < list.count; i++) {
+    all[i] = (extent){.tensor = &list.imports[i].tensor, .index = i};
+    if (gpuf_tensor_check(all[i].tensor, &err) != GPUF_OK) {
+      gpufi_py_raise(state, &err);
+      goto done;
+    }
+    gpufi_tensor_extent(all[i].tensor, &all[i].low, &all[i].high);
+  }
+  result = find_clash(all, list.count, &a, &b) ? Py_BuildValue("(nn)", a, b) : Py_NewRef(Py_None);
+done:
+  free(all);
+  gpufi_py_tensors_clear(&list);
+  return result;
+}
+
+PyDoc_STRVAR(find_overlap_doc,
+             "find_overlap(tensors, /)\n--\n\n"
+             "The indices of two of a tuple of tensors, of any framework and on any device, that\n"
+             "share memory; None if there are none. Those that are the same elements, as one\n"
+             "tensor that is there twice, do not count.");
+
+PyMethodDef gpufi_py_overlap_methods[] = {
+    {"find_overlap", find_overlap, METH_O, find_overlap_doc},
+    {0},
+};
