@@ -388,7 +388,19 @@ def test_means_of_large_integers_have_the_right_colours() -> None:
             vmax=steps.max(),
         )
         np.testing.assert_allclose(drawn(ours).astype(int), drawn(theirs), atol=2)
-        assert image.note.startswith("first" if offset else "mean")
+        assert image.note.startswith("mean")
+
+
+def test_large_integers_are_told_apart_after_a_change_of_limits() -> None:
+    rows = np.repeat(np.arange(50), 8)[:, None] + np.zeros((1, 400), int)
+    values = (rows + 2 * 10**9).astype(np.int32)
+    axes = axes_of(50, 50)
+    image = gf.plot.imshow(device(values), ax=axes, vmin=0, vmax=2**31, note=False)
+    assert len(np.unique(drawn(axes), axis=0)) == 1
+    image.set_clim(2e9, 2e9 + 49)
+    assert len(np.unique(drawn(axes)[:, 0], axis=0)) == 50
+    image.autoscale()
+    assert len(np.unique(drawn(axes)[:, 0], axis=0)) == 50
 
 
 def test_nan_in_a_constant_is_red() -> None:

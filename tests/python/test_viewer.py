@@ -143,6 +143,19 @@ def test_values_that_float32_does_not_hold_travel_with_an_offset_or_a_unit(
     assert len(set(numbers[np.isfinite(numbers)])) == len({v for v in values if math.isfinite(v)})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "base"), [("i4", 2 * 10**9), ("i4", -(2**31)), ("u4", 2**32 - 99)]
+)
+def test_means_of_large_integers_keep_their_differences(dtype: str, base: int) -> None:
+    rows = np.repeat(np.arange(64), 8)[:, None] + np.zeros((1, 512), int)
+    panel = panel_of((rows + base).astype(dtype))
+    found, reply = tile_of(panel, [1, 1], [0, 0])
+    assert reply["note"] == "mean of 2 × 2"
+    assert np.array_equal(found, rows[::2, ::2] + base)
+    static = decoded(viewer_png([panel], {**first_state(()), "cmap": "gray"}))
+    assert len(np.unique(static)) >= 64
+
+
 def test_plain_float32_travels_as_it_is() -> None:
     values = np.array([0.1, -3e5, 7.25], np.float32)
     numbers, offset, unit = compact(values)

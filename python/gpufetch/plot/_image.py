@@ -161,8 +161,7 @@ def imshow(
         Axes to draw on; by default pyplot's.
     method
         How a cell's elements are reduced: "mean", "rms", "min", "max" or "first"; by default the
-        mean, for a mask the maximum (whether any is True), for labels the first. Of large 4-byte
-        integers in close limits it is the first, too, since means are float32.
+        mean, for a mask the maximum (whether any is True), for labels the first.
     labels
         Whether integers are names: they are never averaged, and take the map's colours in turns.
     part
@@ -189,8 +188,6 @@ def imshow(
     plane = Plane(Source(x), method=method, is_labels=labels, part=part, channels=channels)
     chosen = colour_map(plane, cmap)
     scaled = scaled_norm(plane, norm, vmin, vmax, chosen)
-    if scaled.vmin is not None and scaled.vmax is not None:
-        plane = plane.for_limits(scaled.vmin, scaled.vmax)
     is_pyplots = ax is None
     ax = axes_of(ax)
     origin = _origin(plane, extent) if origin is None else origin
