@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import json
 import math
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ import gpufetch as gf
 from gpufetch import _core
 from gpufetch._viewer import streams, tiles
 from gpufetch._viewer.messages import answer
+from gpufetch._viewer.opened import opened
 from gpufetch._viewer.picture import shown_box, viewer_png
 from gpufetch._viewer.state import checked_state, first_state
 from gpufetch._viewer.tiles import (
@@ -493,6 +496,13 @@ def test_a_read_on_another_thread_is_ordered_after_the_tensors_stream(
 # --- The widget ---
 
 
+@pytest.fixture(autouse=True)
+def viewers_are_closed() -> Any:
+    yield
+    for viewer in opened():
+        viewer.close()
+
+
 def make_viewer(*arrays: Any, **options: Any) -> Any:
     pytest.importorskip("anywidget")
     return gf.view(*arrays, **options)
@@ -538,6 +548,22 @@ def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
         make_viewer(gf.to_device(values), vmax=math.inf)
     picture = make_viewer(gf.to_device(np.zeros((3, 30, 40), np.uint8)))
     assert picture.fetch().shape == (3, 30, 40)
+
+
+def test_a_closed_viewer_lets_its_tensors_go() -> None:
+    x = gf.to_device(np.zeros((30, 40)))
+    alive = weakref.ref(x)
+    viewer = make_viewer(x)
+    del x
+    gc.collect()
+    assert alive() is not None and "(30, 40)" in repr(viewer)
+    viewer.close()
+    viewer.close()
+    gc.collect()
+    assert alive() is None and repr(viewer) == "Viewer(closed)"
+    for call in (viewer.fetch, viewer.png, viewer.selection):
+        with pytest.raises(ValueError, match="the viewer is closed"):
+            call()
 
 
 def test_pages_without_widgets_get_the_picture() -> None:
