@@ -214,6 +214,18 @@ def test_values_are_exact_where_tiles_are_not() -> None:
     assert np.isclose(tile_of(panel, [0, 0], [0, 0])[0][0, 0], math.sqrt(5))
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", ml_dtypes.bfloat16])
+def test_values_of_pictures_are_exact_however_numpy_prints(dtype: Any) -> None:
+    channels = [123456.789012345, 1e-9, 1 / 3] if dtype != "u1" else [255, 0, 7]
+    with np.errstate(over="ignore"):
+        values = np.array([[channels]], np.float64).astype(dtype)
+    panel = panel_of(values, channels="last")
+    with np.printoptions(precision=2, suppress=True, threshold=1):
+        reply, _ = ask(panel, "value", index=[], at=[0, 0])
+    texts = reply["text"].removeprefix("[").removesuffix("]").split()
+    assert np.array_equal(np.array(texts, np.float64).astype(dtype), values[0, 0])
+
+
 def test_histograms_count_on_the_device() -> None:
     values = np.random.default_rng(1).normal(size=(300, 400)).astype(np.float32)
     values[0, 0] = np.nan
