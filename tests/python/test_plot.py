@@ -405,6 +405,17 @@ def test_large_integers_are_told_apart_after_a_change_of_limits() -> None:
     assert len(np.unique(drawn(axes)[:, 0], axis=0)) == 50
 
 
+def test_equal_limits_of_a_picture_part_what_is_above_from_the_rest() -> None:
+    values = np.array([[[0, 1, 2], [1, 1, np.inf], [np.nan, 1, 1]]])
+    axes = axes_of(30, 10)
+    gf.plot.imshow(device(values), ax=axes, vmin=1, vmax=1, aspect="auto", note=False)
+    found = drawn(axes)[5, [5, 15, 25]]
+    assert found[:2, :3].tolist() == [[0, 0, 255], [0, 0, 255]] and tuple(found[2]) == RED
+    bright = axes_of(30, 10)
+    gf.plot.imshow(device(np.full((1, 3, 3), 255, np.uint8)), ax=bright, vmin=255, note=False)
+    drawn(bright)
+
+
 def test_an_image_takes_another_tensor_of_its_shape() -> None:
     values = RNG.normal(size=(30, 40))
     axes = axes_of(40, 30)

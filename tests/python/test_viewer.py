@@ -194,6 +194,14 @@ def test_pictures_are_bytes_of_colours_whatever_their_channels() -> None:
     assert panel_of(np.zeros((3, 5, 4), np.float32)).kind == "image"
 
 
+def test_equal_limits_of_a_picture_part_what_is_above_from_the_rest() -> None:
+    values = np.array([[[0.0, 1, 2]]]).repeat(4, axis=1)
+    reply, (data,) = ask(
+        panel_of(values, channels="last", limits=(1, 1)), index=[], levels=[0, 0], place=[0, 0]
+    )
+    assert reply["cells"] == [1, 4] and data == bytes([0, 0, 255, 255] * 4)
+
+
 def test_leading_axes_are_indexed() -> None:
     values = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
     panel = panel_of(values)
