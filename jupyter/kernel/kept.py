@@ -14,10 +14,10 @@ from typing import Any
 
 from gpufetch import _share
 from gpufetch._address_ranges import AddressRange, nbytes_of, outside
+from gpufetch._open_viewers import open_viewers
 from gpufetch._published import published
 from gpufetch._remote import serve
 from gpufetch._text import format_nbytes
-from gpufetch._viewer.opened import opened
 from gpufetch.jupyter.inventory import describe
 from gpufetch.jupyter.namespace import is_a
 from gpufetch.jupyter.walk import walk
@@ -125,7 +125,7 @@ def _underscored(variables: Mapping[str, Any], hidden: set[str]) -> Iterator[Hol
 def _viewed(variables: Mapping[str, Any]) -> Iterator[Holder]:
     outputs = variables.get("_oh")
     outputs = list(dict.items(outputs)) if isinstance(outputs, dict) else []
-    for viewer in opened():
+    for viewer in open_viewers():
         names = [name for name, obj in variables.items() if obj is viewer and name[0] != "_"]
         names += [f"Out[{number}]" for number, obj in outputs if obj is viewer]
         if names:

@@ -25,9 +25,9 @@ from server_build import needs_server
 
 import gpufetch as gf
 from gpufetch import _core
+from gpufetch._open_viewers import open_viewers
 from gpufetch._viewer import streams, tiles
 from gpufetch._viewer.messages import answer
-from gpufetch._viewer.opened import opened
 from gpufetch._viewer.picture import shown_box, viewer_png
 from gpufetch._viewer.state import checked_state, first_state
 from gpufetch._viewer.tiles import (
@@ -519,7 +519,7 @@ def test_a_read_on_another_thread_is_ordered_after_the_tensors_stream(
 @pytest.fixture(autouse=True)
 def viewers_are_closed() -> Any:
     yield
-    for viewer in opened():
+    for viewer in open_viewers():
         viewer.close()
 
 

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import traitlets
 
+from gpufetch import _open_viewers
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
 from gpufetch._display.summary import within_deadline
 from gpufetch._lazy.array import LazyArray
 from gpufetch._subshells import handle_where_asked
 from gpufetch._view import DeviceView
-from gpufetch._viewer import opened
 from gpufetch._viewer.messages import DECODER, answer
 from gpufetch._viewer.picture import shown_box, viewer_png
 from gpufetch._viewer.state import checked_state
@@ -62,7 +62,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             _palettes={name: _with_nan(colours) for name, colours in PALETTES.items()},
         )
         self.on_msg(self._received)
-        opened.note(self)
+        _open_viewers.add(self)
 
     @property
     def _shown(self) -> tuple[Panel, ...]:
@@ -90,7 +90,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
     def close(self) -> None:
         """Remove it from pages, and let its tensors go, which it keeps alive until then."""
         super().close()
-        opened.discard(self)
+        _open_viewers.discard(self)
         self._kept = ()
         self._streams = ProducerStreams([])
 
