@@ -125,14 +125,16 @@ def _underscored(variables: Mapping[str, Any], hidden: set[str]) -> Iterator[Hol
 def _viewed(variables: Mapping[str, Any]) -> Iterator[Holder]:
     outputs = variables.get("_oh")
     outputs = list(dict.items(outputs)) if isinstance(outputs, dict) else []
+    unnamed: list[Any] = []
     for viewer in open_viewers():
         names = [name for name, obj in variables.items() if obj is viewer and name[0] != "_"]
         names += [f"Out[{number}]" for number, obj in outputs if obj is viewer]
         if names:
             yield from _holder(f"the viewer {names[0]}", f"{names[0]}.close()", viewer.arrays)
         else:
-            remedy = "import ipywidgets; ipywidgets.Widget.close_all()"
-            yield from _holder("a viewer without a name", remedy, viewer.arrays)
+            unnamed += viewer.arrays
+    remedy = "import ipywidgets; ipywidgets.Widget.close_all()"
+    yield from _holder("viewers without a name", remedy, unnamed)
 
 
 def _shared(variables: Mapping[str, Any]) -> Iterator[Holder]:
