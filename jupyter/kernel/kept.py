@@ -1,7 +1,7 @@
 """Device memory that no visible variable holds, who keeps it alive, and what lets it go.
 
 Beside variables these are outputs (`Out[3]`, `_3`, `_`, `__`, `___`), variables whose names begin
-with an underscore, and what this process shares, publishes and serves.
+with an underscore, open viewers, and what this process shares, publishes and serves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from gpufetch import _share
 from gpufetch._address_ranges import AddressRange, nbytes_of, outside
+from gpufetch._open_viewers import open_viewers
 from gpufetch._published import published
 from gpufetch._remote import serve
 from gpufetch._text import format_nbytes
@@ -88,7 +89,8 @@ def holders(namespace: Mapping[str, Any], hidden: Iterable[str] = ()) -> list[Ho
     """What holds tensors beside the visible variables."""
     variables = {name: obj for name, obj in dict(namespace).items() if type(name) is str}
     found = [*_outputs(variables), *_underscored(variables, set(hidden))]
-    return [*found, *_shared(variables), *_offered(variables), *_served(variables)]
+    found += [*_viewed(variables), *_shared(variables), *_offered(variables)]
+    return [*found, *_served(variables)]
 
 
 def _holder(name: str, remedy: str, obj: Any) -> Iterator[Holder]:
@@ -118,6 +120,21 @@ def _underscored(variables: Mapping[str, Any], hidden: set[str]) -> Iterator[Hol
     for name in sorted(variables):
         if name.startswith("_") and name not in hidden and not _OUTPUT.fullmatch(name):
             yield from _holder(name, f"del {name}", variables[name])
+
+
+def _viewed(variables: Mapping[str, Any]) -> Iterator[Holder]:
+    outputs = variables.get("_oh")
+    outputs = list(dict.items(outputs)) if isinstance(outputs, dict) else []
+    unnamed: list[Any] = []
+    for viewer in open_viewers():
+        names = [name for name, obj in variables.items() if obj is viewer and name[0] != "_"]
+        names += [f"Out[{number}]" for number, obj in outputs if obj is viewer]
+        if names:
+            yield from _holder(f"the viewer {names[0]}", f"{names[0]}.close()", viewer.arrays)
+        else:
+            unnamed += viewer.arrays
+    remedy = "import ipywidgets; ipywidgets.Widget.close_all()"
+    yield from _holder("viewers without a name", remedy, unnamed)
 
 
 def _shared(variables: Mapping[str, Any]) -> Iterator[Holder]:

@@ -157,11 +157,11 @@ def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Ove
         The number of cells along each axis; an int for a tensor of one axis. A number that is
         larger than the axis is taken as its length.
     method
-        "mean" and "rms" are of the finite elements of a cell, in float64 for 8-byte types and else
-        in float32. "min", "max" and "minmax" are of the elements that are not NaN, in the tensor's
-        dtype. "first" is the element at the cell's lowest indices. A cell without an element to
-        take is NaN. Where sums leave float64's range, "mean" and "rms" may be infinite or NaN;
-        below magnitudes of 1.5e-154 "rms" loses digits.
+        "mean" and "rms" are of the finite elements of a cell, in float64 for 8-byte types and
+        4-byte integers, and else in float32. "min", "max" and "minmax" are of the elements that are
+        not NaN, in the tensor's dtype. "first" is the element at the cell's lowest indices. A cell
+        without an element to take is NaN. Where sums leave float64's range, "mean" and "rms" may be
+        infinite or NaN; below magnitudes of 1.5e-154 "rms" loses digits.
 
     Returns
     -------

@@ -28,6 +28,10 @@ static bool is_signed(gpuf_dtype dtype) {
 static bool is_integral(gpuf_dtype dtype) {
   return dtype <= GPUF_DTYPE_UINT64;
 }
+/* Whether float32 holds every element. */
+static bool fits_float32(gpuf_dtype dtype) {
+  return gpuf_dtype_nbytes(dtype) < (is_integral(dtype) ? 4 : 8);
+}
 
 /* --- Overview -------------------------------------------------------------- */
 
@@ -35,7 +39,7 @@ gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method method) {
   if (method != GPUF_OVERVIEW_MEAN && method != GPUF_OVERVIEW_RMS) {
     return dtype;
   }
-  return gpuf_dtype_nbytes(dtype) == 8 ? GPUF_DTYPE_FLOAT64 : GPUF_DTYPE_FLOAT32;
+  return fits_float32(dtype) ? GPUF_DTYPE_FLOAT32 : GPUF_DTYPE_FLOAT64;
 }
 
 static gpuf_status check_cells(const gpuf_tensor *src, const int64_t *shape, int64_t *cell_count,

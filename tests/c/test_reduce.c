@@ -356,6 +356,27 @@ static void a_cell_of_nothing_but_nan_is_nan(void) {
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
 }
 
+/* float32 would not tell these from their neighbours. */
+static void averages_of_large_integers_keep_their_differences(void) {
+  const uint32_t values[4] = {4000000001, 4000000002, UINT32_MAX, UINT32_MAX};
+  const double means[2][2] = {{4000000001.5, UINT32_MAX}, {-294967294.5, -1}};
+  const int64_t shape[1] = {4}, cells[1] = {2};
+  void *d_ptr = device_alloc(sizeof(values));
+  upload(d_ptr, values, sizeof(values));
+  for (int k = 0; k < 2; k++) {
+    double found[2];
+    gpuf_tensor t;
+    CHECK_OK(gpuf_tensor_init(&t, d_ptr, test_device, k ? GPUF_DTYPE_INT32 : GPUF_DTYPE_UINT32, 1,
+                              shape, &err));
+    CHECK(gpuf_overview_dtype(t.dtype, GPUF_OVERVIEW_MEAN) == GPUF_DTYPE_FLOAT64);
+    CHECK_OK(gpuf_reduce_overview(&t, GPUF_OVERVIEW_MEAN, cells, found, NULL, NULL, &err));
+    CHECK(found[0] == means[k][0] && found[1] == means[k][1]);
+  }
+  CHECK(gpuf_overview_dtype(GPUF_DTYPE_UINT16, GPUF_OVERVIEW_RMS) == GPUF_DTYPE_FLOAT32);
+  CHECK(gpuf_overview_dtype(GPUF_DTYPE_FLOAT32, GPUF_OVERVIEW_RMS) == GPUF_DTYPE_FLOAT32);
+  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+}
+
 static void an_empty_tensor_has_an_empty_overview(void) {
   const int64_t shape[2] = {0, 5}, cells[2] = {0, 2};
   gpuf_tensor t;
@@ -670,6 +691,7 @@ int main(void) {
   TEST_ON_DEVICES(a_large_overview_arrives_whole);
   TEST_ON_DEVICES(an_overview_of_random_shapes_agrees);
   TEST_ON_DEVICES(a_cell_of_nothing_but_nan_is_nan);
+  TEST_ON_DEVICES(averages_of_large_integers_keep_their_differences);
   TEST_ON_DEVICES(an_empty_tensor_has_an_empty_overview);
   TEST_ON_DEVICES(statistics_agree_with_a_plain_loop);
   TEST_ON_DEVICES(a_small_variance_round_a_large_mean_survives);

@@ -558,6 +558,14 @@ def test_the_picture_in_a_display_is_the_tensors() -> None:
     assert pixels[1, 2] == 0 and (np.diff(pixels[2]) > 0).all()
 
 
+def test_the_picture_in_a_display_tells_large_integers_apart() -> None:
+    values = np.int32(2 * 10**9) + np.repeat(np.arange(64, dtype=np.int32), 8)[:, None]
+    x = gf.to_device(np.broadcast_to(values, (512, 512)).copy())
+    (data,) = re.findall(r"base64,([^']*)'", x._repr_html_())
+    pixels, _ = decoded(base64.b64decode(data))
+    assert len(np.unique(pixels)) >= 64
+
+
 def test_the_colours_are_viridis() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     expected = matplotlib.colormaps["viridis"](np.linspace(0, 1, 255))[:, :3] * 255

@@ -334,6 +334,47 @@ def test_a_share_whose_handle_is_lost_can_be_ended(shell: Any) -> None:
     assert kept_lines(shell) == []
 
 
+@pytest.mark.parametrize(
+    ("code", "name", "remedy"),
+    [
+        ("v = gf.view(x)", "the viewer v", "v.close()"),
+        ("gf.view(x)", "the viewer Out[N]", "Out[N].close()"),
+        (
+            "gf.view(x);",
+            "viewers without a name",
+            "import ipywidgets; ipywidgets.Widget.close_all()",
+        ),
+    ],
+)
+def test_what_a_viewer_alone_keeps_is_named_with_its_remedy(
+    shell: Any, code: str, name: str, remedy: str
+) -> None:
+    pytest.importorskip("anywidget")
+    cell(shell, "x = gf.to_device(np.zeros((32, 32), np.uint8))")
+    cell(shell, code)
+    assert kept_lines(shell) == []
+    cell(shell, "del x")
+    number = str(max(shell.user_ns["Out"], default=0))
+    name, remedy = name.replace("N", number), remedy.replace("N", number)
+    assert kept_lines(shell) == [f"1.0 KiB is kept alive by {name} alone: {remedy} frees it"]
+    cell(shell, remedy)
+    assert kept_lines(shell) == []
+
+
+def test_viewers_of_a_cell_that_ran_again_take_one_line(shell: Any) -> None:
+    pytest.importorskip("anywidget")
+    for _ in range(3):
+        cell(shell, "v = gf.view(gf.to_device(np.zeros((32, 32), np.uint8)))")
+    try:
+        assert [line.partition(":")[0] for line in kept_lines(shell)] == [
+            "1.0 KiB is kept alive by the viewer v alone",
+            "2.0 KiB is kept alive by viewers without a name alone",
+        ]
+    finally:
+        cell(shell, "import ipywidgets; ipywidgets.Widget.close_all()")
+    assert kept_lines(shell) == []
+
+
 @needs_server
 def test_what_a_server_publishes_is_named_with_its_remedy(shell: Any) -> None:
     cell(shell, "server = gf.serve('test-listing')")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -388,7 +390,79 @@ def test_means_of_large_integers_have_the_right_colours() -> None:
             vmax=steps.max(),
         )
         np.testing.assert_allclose(drawn(ours).astype(int), drawn(theirs), atol=2)
-        assert image.note.startswith("first" if offset else "mean")
+        assert image.note.startswith("mean")
+
+
+def test_large_integers_are_told_apart_after_a_change_of_limits() -> None:
+    rows = np.repeat(np.arange(50), 8)[:, None] + np.zeros((1, 400), int)
+    values = (rows + 2 * 10**9).astype(np.int32)
+    axes = axes_of(50, 50)
+    image = gf.plot.imshow(device(values), ax=axes, vmin=0, vmax=2**31, note=False)
+    assert len(np.unique(drawn(axes), axis=0)) == 1
+    image.set_clim(2e9, 2e9 + 49)
+    assert len(np.unique(drawn(axes)[:, 0], axis=0)) == 50
+    image.autoscale()
+    assert len(np.unique(drawn(axes)[:, 0], axis=0)) == 50
+
+
+def test_equal_limits_of_a_picture_part_what_is_above_from_the_rest() -> None:
+    values = np.array([[[0, 1, 2], [1, 1, np.inf], [np.nan, 1, 1]]])
+    axes = axes_of(30, 10)
+    gf.plot.imshow(device(values), ax=axes, vmin=1, vmax=1, aspect="auto", note=False)
+    found = drawn(axes)[5, [5, 15, 25]]
+    assert found[:2, :3].tolist() == [[0, 0, 255], [0, 0, 255]] and tuple(found[2]) == RED
+    bright = axes_of(30, 10)
+    gf.plot.imshow(device(np.full((1, 3, 3), 255, np.uint8)), ax=bright, vmin=255, note=False)
+    drawn(bright)
+
+
+def test_an_image_takes_another_tensor_of_its_shape() -> None:
+    values = RNG.normal(size=(30, 40))
+    axes = axes_of(40, 30)
+    image = gf.plot.imshow(device(values), ax=axes, vmin=-1, vmax=1, aspect="auto")
+    before = drawn(axes)
+    for setter in (image.set_data, image.set_array):
+        setter(device(-values))
+        after = drawn(axes)
+        assert not np.array_equal(after, before)
+        np.testing.assert_array_equal(image.get_array(), -values)
+        other = axes_of(40, 30)
+        gf.plot.imshow(device(-values), ax=other, vmin=-1, vmax=1, aspect="auto")
+        np.testing.assert_array_equal(after, drawn(other))
+        image.set_data(device(values))
+        np.testing.assert_array_equal(drawn(axes), before)
+    for bad in (np.zeros((30, 41)), np.zeros((30, 40), np.float32)):
+        with pytest.raises(ValueError, match=r"cannot take the place .* remove\(\) the image"):
+            image.set_data(device(bad))
+
+
+def test_data_that_would_not_be_drawn_are_refused() -> None:
+    line = gf.plot.line(device(np.arange(9.0)), ax=axes_of(40, 30))
+    bars = gf.plot.hist(device(np.arange(9.0)), ax=axes_of(40, 30))
+    for call in (
+        lambda: line.set_data(np.arange(9), np.ones(9)),
+        lambda: line.set_xdata(np.arange(9)),
+        lambda: line.set_ydata(np.ones(9)),
+        lambda: bars.set_data(np.ones(64)),
+        lambda: bars.set_data(edges=np.arange(65)),
+    ):
+        with pytest.raises(
+            TypeError, match=r"refresh\(\) reads it anew.*gpufetch\.plot\.(line|hist)"
+        ):
+            call()
+    bars.set_data(baseline=1)
+    drawn(bars.axes)
+    drawn(line.axes)
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
+def test_a_figure_that_reads_from_a_device_is_not_pickled(duplicate: Any) -> None:
+    values = np.arange(64.0)
+    for plot, shape in ((gf.plot.imshow, (8, 8)), (gf.plot.line, 64), (gf.plot.hist, 64)):
+        axes = axes_of(40, 30)
+        cast(Any, plot)(device(values.reshape(shape)), ax=axes)
+        with pytest.raises(TypeError, match="cannot be pickled or copied, nor can its figure"):
+            duplicate(axes.figure)
 
 
 def test_nan_in_a_constant_is_red() -> None:

@@ -185,10 +185,11 @@ def with_gaps(values: Any) -> Any:
         CUBE.astype(np.float64),
         with_gaps(CUBE),
         RNG.integers(-(2**62), 2**62, CUBE.shape),
+        RNG.integers(2**31, 2**32, CUBE.shape).astype(np.uint32),
         RNG.integers(0, 255, CUBE.shape).astype(np.uint8),
         np.full(CUBE.shape, np.nan, np.float16),
     ],
-    ids=["f32", "f64", "not finite", "i64", "u8", "nan"],
+    ids=["f32", "f64", "not finite", "i64", "u32", "u8", "nan"],
 )
 def test_reductions_are_those_of_one_server(whole: Any) -> None:
     local = gf.lazy(gf.to_device(whole, device="host:0"))

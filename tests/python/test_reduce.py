@@ -150,8 +150,9 @@ def check_overview(x: Any, array: npt.NDArray[Any], shape: tuple[int, ...], meth
         check_cells(got.values, array, shape, "min")
         check_cells(got.high, array, shape, "max")
     else:
-        small = np.float64 if array.dtype.itemsize == 8 else np.float32
-        assert got.values.dtype == (array.dtype if method in ("min", "max") else small)
+        wide = ("int32", "uint32", "int64", "uint64", "float64")
+        of_sums = np.float64 if array.dtype in wide else np.float32
+        assert got.values.dtype == (array.dtype if method in ("min", "max") else of_sums)
         check_cells(got.values, array, shape, method)
 
 

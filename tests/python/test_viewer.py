@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import json
 import math
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from server_build import needs_server
 
 import gpufetch as gf
 from gpufetch import _core
+from gpufetch._open_viewers import open_viewers
 from gpufetch._viewer import streams, tiles
 from gpufetch._viewer.messages import answer
 from gpufetch._viewer.picture import shown_box, viewer_png
@@ -143,6 +146,19 @@ def test_values_that_float32_does_not_hold_travel_with_an_offset_or_a_unit(
     assert len(set(numbers[np.isfinite(numbers)])) == len({v for v in values if math.isfinite(v)})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "base"), [("i4", 2 * 10**9), ("i4", -(2**31)), ("u4", 2**32 - 99)]
+)
+def test_means_of_large_integers_keep_their_differences(dtype: str, base: int) -> None:
+    rows = np.repeat(np.arange(64), 8)[:, None] + np.zeros((1, 512), int)
+    panel = panel_of((rows + base).astype(dtype))
+    found, reply = tile_of(panel, [1, 1], [0, 0])
+    assert reply["note"] == "mean of 2 × 2"
+    assert np.array_equal(found, rows[::2, ::2] + base)
+    static = decoded(viewer_png([panel], {**first_state(()), "cmap": "gray"}))
+    assert len(np.unique(static)) >= 64
+
+
 def test_plain_float32_travels_as_it_is() -> None:
     values = np.array([0.1, -3e5, 7.25], np.float32)
     numbers, offset, unit = compact(values)
@@ -178,6 +194,14 @@ def test_pictures_are_bytes_of_colours_whatever_their_channels() -> None:
     assert panel_of(np.zeros((3, 5, 4), np.float32)).kind == "image"
 
 
+def test_equal_limits_of_a_picture_part_what_is_above_from_the_rest() -> None:
+    values = np.array([[[0.0, 1, 2]]]).repeat(4, axis=1)
+    reply, (data,) = ask(
+        panel_of(values, channels="last", limits=(1, 1)), index=[], levels=[0, 0], place=[0, 0]
+    )
+    assert reply["cells"] == [1, 4] and data == bytes([0, 0, 255, 255] * 4)
+
+
 def test_leading_axes_are_indexed() -> None:
     values = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
     panel = panel_of(values)
@@ -196,6 +220,18 @@ def test_values_are_exact_where_tiles_are_not() -> None:
     panel = panel_of(both)
     assert ask(panel, "value", index=[], at=[0, 0])[0]["text"] == "(1+2j)"
     assert np.isclose(tile_of(panel, [0, 0], [0, 0])[0][0, 0], math.sqrt(5))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", ml_dtypes.bfloat16])
+def test_values_of_pictures_are_exact_however_numpy_prints(dtype: Any) -> None:
+    channels = [123456.789012345, 1e-9, 1 / 3] if dtype != "u1" else [255, 0, 7]
+    with np.errstate(over="ignore"):
+        values = np.array([[channels]], np.float64).astype(dtype)
+    panel = panel_of(values, channels="last")
+    with np.printoptions(precision=2, suppress=True, threshold=1):
+        reply, _ = ask(panel, "value", index=[], at=[0, 0])
+    texts = reply["text"].removeprefix("[").removesuffix("]").split()
+    assert np.array_equal(np.array(texts, np.float64).astype(dtype), values[0, 0])
 
 
 def test_histograms_count_on_the_device() -> None:
@@ -480,6 +516,13 @@ def test_a_read_on_another_thread_is_ordered_after_the_tensors_stream(
 # --- The widget ---
 
 
+@pytest.fixture(autouse=True)
+def viewers_are_closed() -> Any:
+    yield
+    for viewer in open_viewers():
+        viewer.close()
+
+
 def make_viewer(*arrays: Any, **options: Any) -> Any:
     pytest.importorskip("anywidget")
     return gf.view(*arrays, **options)
@@ -525,6 +568,22 @@ def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
         make_viewer(gf.to_device(values), vmax=math.inf)
     picture = make_viewer(gf.to_device(np.zeros((3, 30, 40), np.uint8)))
     assert picture.fetch().shape == (3, 30, 40)
+
+
+def test_a_closed_viewer_lets_its_tensors_go() -> None:
+    x = gf.to_device(np.zeros((30, 40)))
+    alive = weakref.ref(x)
+    viewer = make_viewer(x)
+    del x
+    gc.collect()
+    assert alive() is not None and "(30, 40)" in repr(viewer)
+    viewer.close()
+    viewer.close()
+    gc.collect()
+    assert alive() is None and repr(viewer) == "Viewer(closed)"
+    for call in (viewer.fetch, viewer.png, viewer.selection):
+        with pytest.raises(ValueError, match="the viewer is closed"):
+            call()
 
 
 def test_pages_without_widgets_get_the_picture() -> None:

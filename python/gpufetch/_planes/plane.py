@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any, Literal, NamedTuple
 
@@ -21,9 +20,6 @@ _COLOURS = (3, 4)
 _METHODS = ("mean", "rms", "min", "max", "first")
 # A reply of another process holds so many cells at most, of 8 bytes, or a colour for each.
 _REPLY_CELLS_MAX = 1 << 19
-
-_FLOAT32_STEP = 2.0**-23  # at most, as a fraction of the number
-_COLOUR_COUNT = 256
 
 # For a shape that is no picture's, by its number of axes.
 _REMEDIES = {
@@ -132,25 +128,6 @@ class Plane:
             what = {"label": "labels", "abs": "magnitudes", "phase": "phases"}[self.kind]
             raise ValueError(f'method is {method!r}; {what} are reduced by "{fixed}"')
         return method
-
-    def for_limits(self, low: float, high: float) -> Plane:
-        """The same plane, by the first element of a cell where averages are too coarse to be shown.
-
-        Those of 4-byte integers are float32, which steps by more than a colour where the integers
-        are large and the limits close together.
-        """
-        is_coarse = self.dtype.kind in "iu" and self.dtype.itemsize == 4 and self.kind == "number"
-        if not is_coarse or self.method not in ("mean", "rms"):
-            return self
-        stats = self.view().stats()
-        if not stats["finite_count"]:
-            return self
-        largest = max(abs(int(stats["finite_min"])), abs(int(stats["finite_max"])))
-        if largest * _FLOAT32_STEP <= abs(high - low) / _COLOUR_COUNT:
-            return self
-        plane = copy.copy(self)
-        plane.method = "first"
-        return plane
 
     def view(self) -> View:
         """The rows and columns; colours, or real and imaginary parts, are a last axis."""

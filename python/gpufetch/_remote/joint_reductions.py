@@ -113,7 +113,7 @@ class JointOverview:
     def __init__(self, cells: tuple[int, ...], method: str, dtype: np.dtype[Any]) -> None:
         self._method = method
         averaged = method in _AVERAGES
-        wide = np.float64 if dtype.itemsize == 8 else np.float32
+        wide = np.float32 if dtype.itemsize < (4 if dtype.kind in "iu" else 8) else np.float64
         kind = np.dtype(wide) if averaged else dtype
         self._values = np.full(cells, np.nan, kind) if averaged else np.zeros(cells, kind)
         self._high = np.zeros(cells, kind) if method == "minmax" else None

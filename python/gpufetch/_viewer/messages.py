@@ -121,9 +121,10 @@ def _value(panel: Panel, content: dict[Any, Any]) -> Answer:
     index = _index(panel, content)
     at = _ints(content, "at", panel.shape)
     element = panel.values(index, [(n, n + 1) for n in at])
-    # A picture's is the list of its channels.
-    element = element.reshape(element.shape[len(at) :])
-    return {"text": str(element[()])}, []
+    # Scalars, since NumPy rounds what it prints of arrays.
+    texts = [str(number) for number in element.reshape(-1)]
+    is_picture = element.ndim > len(at)
+    return {"text": f"[{' '.join(texts)}]" if is_picture else texts[0]}, []
 
 
 def _histogram(panel: Panel, content: dict[Any, Any]) -> Answer:

@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import traitlets
 
+from gpufetch import _open_viewers
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
 from gpufetch._display.summary import within_deadline
+from gpufetch._lazy.array import LazyArray
 from gpufetch._subshells import handle_where_asked
 from gpufetch._view import DeviceView
 from gpufetch._viewer.messages import DECODER, answer
@@ -52,7 +54,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
     _revision = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, panels: Sequence[Panel], state: dict[str, Any]) -> None:
-        self._shown = tuple(panels)
+        self._kept = tuple(panels)
         self._streams = ProducerStreams([panel.array.source for panel in panels])
         super().__init__(
             state=state,
@@ -60,6 +62,13 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             _palettes={name: _with_nan(colours) for name, colours in PALETTES.items()},
         )
         self.on_msg(self._received)
+        _open_viewers.add(self)
+
+    @property
+    def _shown(self) -> tuple[Panel, ...]:
+        if not self._kept:
+            raise ValueError("the viewer is closed: make another with gpufetch.view")
+        return self._kept
 
     @traitlets.validate("state")
     def _checked_state(self, proposal: Any) -> dict[str, Any]:
@@ -78,12 +87,24 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
         super().open()
         handle_where_asked(self.comm)
 
+    def close(self) -> None:
+        """Remove it from pages, and let its tensors go, which it keeps alive until then."""
+        super().close()
+        _open_viewers.discard(self)
+        self._kept = ()
+        self._streams = ProducerStreams([])
+
     def _received(self, widget: Any, content: Any, buffers: Sequence[Any]) -> None:
         began = time.perf_counter()
         with self._streams.current():
-            reply, data = answer(self._shown, content, buffers)
+            reply, data = answer(self._kept, content, buffers)
         # What is left of the time from request to answer is the line's, to the page.
         self.send(reply | {"ms": (time.perf_counter() - began) * 1e3}, data)
+
+    @property
+    def arrays(self) -> tuple[LazyArray, ...]:
+        """The tensors that it shows, which it keeps alive; none of them when it is closed."""
+        return tuple(panel.array for panel in self._kept)
 
     def refresh(self) -> None:
         """Let the page read anew what it shows, after the contents have changed."""
@@ -124,7 +145,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
         return within_deadline(self.png)
 
     def __repr__(self) -> str:
-        return f"Viewer({', '.join(repr(panel.array) for panel in self._shown)})"
+        return f"Viewer({', '.join(repr(array) for array in self.arrays) or 'closed'})"
 
 
 def _with_nan(colours: npt.NDArray[np.uint8]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.text import Text
@@ -11,7 +11,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from gpufetch.plot._pull import Puller
 
-__all__ = ["Pulling", "axes_of", "name_axes", "next_color"]
+__all__ = ["Pulling", "axes_of", "name_axes", "next_color", "refuse_data"]
 
 _SIZE = 7.0
 _INCH = 1 / 72  # a point
@@ -55,6 +55,12 @@ class Pulling(Generic[_T]):
         self._revision += 1
         self.stale = True
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a plot of a tensor on a device cannot be pickled or copied, nor can its figure: save "
+            "a picture by savefig, or plot again from the elements there"
+        )
+
     def _pull(self, key: Hashable, read: Callable[[], _T]) -> tuple[_T, Exception | None]:
         """What `read` gives, or gave for this key before; see `Puller.get`."""
         canvas = self.axes.get_figure(root=True).canvas
@@ -74,6 +80,14 @@ class Pulling(Generic[_T]):
             draw_note(renderer, self.axes, text, self._note_line)
         elif self._with_note and pulled.note:
             draw_note(renderer, self.axes, pulled.note, self._note_line)
+
+
+def refuse_data(kind: str) -> NoReturn:
+    """Refuse data that a setter of Matplotlib's brings: nobody would draw them."""
+    raise TypeError(
+        f"this {kind} draws what it reads of its tensor: refresh() reads it anew; for other data "
+        f"remove() it, and draw with gpufetch.plot.{kind}"
+    )
 
 
 def axes_of(ax: Axes | None) -> Axes:

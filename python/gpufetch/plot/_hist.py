@@ -17,7 +17,7 @@ from gpufetch._planes.notes import counts_text
 from gpufetch._planes.source import Source, part_view
 from gpufetch._tracebacks import shortened
 from gpufetch._view import View
-from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color
+from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color, refuse_data
 
 __all__ = ["DeviceHistogram", "hist"]
 
@@ -141,6 +141,12 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
         self._counted = counted
         self._begin(axes, with_note)
         self._puller.put(((counted.low, counted.high), self._revision), bars)
+
+    def set_data(self, values: Any = None, edges: Any = None, baseline: Any = None) -> None:
+        """Set the baseline; TypeError for heights and edges."""
+        if values is not None or edges is not None:
+            refuse_data("hist")
+        super().set_data(baseline=baseline)
 
     def _range(self) -> tuple[float, float] | None:
         """What is in view of the whole range; None if nothing is, or too little for bins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,35 @@ class DeviceImage(Pulling[Tile], AxesImage):
     `Figure.colorbar` takes it. May be drawn by any thread.
     """
 
-    def __init__(self, axes: Axes, plane: Plane, *, with_note: bool, **options: Any) -> None:
+    def __init__(
+        self,
+        axes: Axes,
+        plane: Plane,
+        plane_of: Callable[[Source], Plane],
+        *,
+        with_note: bool,
+        **options: Any,
+    ) -> None:
         super().__init__(axes, interpolation="nearest", **options)
         self._plane = plane
+        self._plane_of = plane_of
         self._begin(axes, with_note)
+
+    def set_data(self, A: Any) -> None:  # noqa: N803
+        """Show another tensor of the same shape and dtype; limits and extent stay as they are.
+
+        `refresh` is for the same tensor with other contents. TypeError or ValueError for what
+        cannot take its place.
+        """
+        source = Source(A)
+        old, new = self._plane.source.array, source.array
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise ValueError(
+                f"{new.dtype} of shape {new.shape} cannot take the place of {old.dtype} of shape "
+                f"{old.shape}: remove() the image, and draw another with gpufetch.plot.imshow"
+            )
+        self._plane = self._plane_of(source)
+        self.stale = True
 
     def get_array(self) -> Any:
         """The cells that were read last, None before the first drawing."""
@@ -108,8 +133,8 @@ class DeviceImage(Pulling[Tile], AxesImage):
         self.stale = False
 
     def _draw_box(self, renderer: Any, box: Box) -> None:
-        read = functools.partial(self._plane.read, self._plane.view(), box)
-        tile, error = self._pull(box, read)
+        plane = self._plane
+        tile, error = self._pull((plane, box), functools.partial(plane.read, plane.view(), box))
         # An image of its own for each drawing: nothing that another thread draws is changed.
         drawn = AxesImage(
             self.axes,
@@ -119,7 +144,7 @@ class DeviceImage(Pulling[Tile], AxesImage):
             interpolation_stage="data",
             resample=False,
         )
-        drawn.set_data(colours(self._plane, tile.values, self.norm, self.cmap))
+        drawn.set_data(colours(plane, tile.values, self.norm, self.cmap))
         Artist.update_from(drawn, self)
         self._place(drawn)
         drawn.draw(renderer)
@@ -161,8 +186,7 @@ def imshow(
         Axes to draw on; by default pyplot's.
     method
         How a cell's elements are reduced: "mean", "rms", "min", "max" or "first"; by default the
-        mean, for a mask the maximum (whether any is True), for labels the first. Of large 4-byte
-        integers in close limits it is the first, too, since means are float32.
+        mean, for a mask the maximum (whether any is True), for labels the first.
     labels
         Whether integers are names: they are never averaged, and take the map's colours in turns.
     part
@@ -186,16 +210,17 @@ def imshow(
     TypeError
         `x` is no tensor, or complex and in another process.
     """
-    plane = Plane(Source(x), method=method, is_labels=labels, part=part, channels=channels)
+    plane_of = functools.partial(
+        Plane, method=method, is_labels=labels, part=part, channels=channels
+    )
+    plane = plane_of(Source(x))
     chosen = colour_map(plane, cmap)
     scaled = scaled_norm(plane, norm, vmin, vmax, chosen)
-    if scaled.vmin is not None and scaled.vmax is not None:
-        plane = plane.for_limits(scaled.vmin, scaled.vmax)
     is_pyplots = ax is None
     ax = axes_of(ax)
     origin = _origin(plane, extent) if origin is None else origin
     image = DeviceImage(
-        ax, plane, with_note=note, cmap=chosen, norm=scaled, alpha=alpha, origin=origin
+        ax, plane, plane_of, with_note=note, cmap=chosen, norm=scaled, alpha=alpha, origin=origin
     )
     has_coordinates = any(axis.first is not None for axis in plane.axes)
     default = "auto" if has_coordinates else rcParams["image.aspect"]

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from gpufetch._planes.samples import Points, Samples
 from gpufetch._planes.source import Source
 from gpufetch._tracebacks import shortened
-from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color
+from gpufetch.plot._artist import Pulling, axes_of, name_axes, next_color, refuse_data
 from gpufetch.plot._pull import visible
 
 __all__ = ["DeviceLine", "line"]
@@ -41,6 +41,18 @@ class DeviceLine(Pulling[Points], Line2D):
         super().__init__(np.array(samples.ends), np.array(limits), **style)
         self._samples = samples
         self._begin(axes, with_note)
+
+    def set_xdata(self, x: Any) -> None:
+        """Take the ends that the first drawing has; TypeError from then on."""
+        if hasattr(self, "_samples"):
+            refuse_data("line")
+        super().set_xdata(x)
+
+    def set_ydata(self, y: Any) -> None:
+        """Take the extremes that the first drawing has; TypeError from then on."""
+        if hasattr(self, "_samples"):
+            refuse_data("line")
+        super().set_ydata(y)
 
     def contains(self, mouseevent: Any) -> tuple[bool, dict[str, Any]]:
         """False: the two points between which Matplotlib would look are not the line."""

@@ -62,7 +62,8 @@ typedef enum gpuf_overview_method {
 #define GPUF_OVERVIEW_CELLS_MAX ((int64_t)1 << 26)
 
 /* The element type of an overview of elements of `dtype`. For the mean and the root mean square it
- * is float64 if `dtype` has 8 bytes, and float32 otherwise. For the other methods it is `dtype`. */
+ * is float32 if that holds every value of `dtype`, and float64 for types of 8 bytes and integers of
+ * 4. For the other methods it is `dtype`. */
 GPUF_API gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method method);
 
 /* Reduce `src` to an array with as many axes, of the lengths in `shape`. Each length is at least 1
