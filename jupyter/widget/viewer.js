@@ -435,6 +435,40 @@ function cellOf(first, step, pixel, count) {
   return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
 }
 
+/** The tile that is drawn at a pixel and the number of its cell there; null where there is none. */
+function cellAt(placements, x, y) {
+  for (let i = placements.length - 1; i >= 0; i--) {
+    const { tile, clip, first, step } = placements[i];
+    if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3]) continue;
+    // A line's tile has one row, of pairs.
+    const [rows, columns] = tile.cells.length < 2 ? [1, tile.cells[0]] : tile.cells;
+    const row = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows);
+    return { tile, cell: row * columns + cellOf(first[0], step[0], Math.floor(x - clip[0]), columns) };
+  }
+  return null;
+}
+
+/**
+ * What a canvas shows, and its shape: a value for each pixel, a line's lowest and highest for each
+ * column, a picture's red, green, blue and opacity. NaN, or no opacity, where nothing is.
+ */
+export function shownCells(kind, placements, { width, height }) {
+  const isLine = kind === "line";
+  const rows = isLine ? 1 : height;
+  const each = { line: 2, colour: 4 }[kind] ?? 1;
+  const length = rows * width * each;
+  const values = kind === "colour" ? new Uint8Array(length) : new Float64Array(length).fill(NaN);
+  for (let pixel = 0; pixel < rows * width; pixel++) {
+    const found = cellAt(placements, pixel % width, Math.floor(pixel / width));
+    if (!found) continue;
+    const { tile, cell } = found;
+    for (let i = 0; i < each; i++) {
+      values[each * pixel + i] = tile.values[each * cell + i] * tile.unit + tile.offset;
+    }
+  }
+  return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
+}
+
 /** Draws tiles on the CPU. The pixels of their cells are kept, so that panning copies them alone. */
 export class Canvas2dRenderer {
   constructor() {
@@ -682,14 +716,19 @@ function sharedRenderer() {
 
 // --- Export -------------------------------------------------------------------------------------
 
-/** An .npy file of float64. */
+/** An .npy file of float64, or of bytes. */
 export function npyFile(values, shape) {
   const lengths = shape.map((length) => `${length},`).join(" ");
-  const head = `{'descr': '<f8', 'fortran_order': False, 'shape': (${lengths}), }`;
+  const isBytes = values instanceof Uint8Array;
+  const head = `{'descr': '${isBytes ? "|u1" : "<f8"}', 'fortran_order': False, 'shape': (${lengths}), }`;
   const length = Math.ceil((head.length + 11) / 64) * 64;
-  const bytes = new Uint8Array(length + values.length * 8);
+  const bytes = new Uint8Array(length + values.byteLength);
   bytes.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, (length - 10) & 255, (length - 10) >> 8]);
   bytes.set(new TextEncoder().encode(head.padEnd(length - 11) + "\n"), 10);
+  if (isBytes) {
+    bytes.set(values, length);
+    return bytes;
+  }
   const view = new DataView(bytes.buffer, length);
   values.forEach((value, i) => view.setFloat64(8 * i, value, true));
   return bytes;
@@ -825,12 +864,29 @@ function place(value, [low, high], how) {
   return (onScale(value, how) - from) / (to - from || 1);
 }
 
-/** Draw bars of counts, and where the limits of colours are. */
-function drawHistogram(context, { counts, range }, limits, ink) {
+/** What a histogram shows, or why there is none; "" before it was counted. */
+export function histogramText(counted) {
+  if (!counted) return "";
+  const { counts, range } = counted;
+  if (!range) return "no histogram: no element is finite";
+  const [low, high] = range.map(numberText);
+  if (counts) return `histogram from ${low} to ${high}`;
+  const what = range[0] === range[1] ? `one value: ${low}` : `values from ${low} to ${high}`;
+  return `no histogram: ${what}`;
+}
+
+/** Draw bars of counts, and where the limits of colours are; only the text where none are. */
+function drawHistogram(context, counted, text, limits, ink) {
   const { width, height } = context.canvas;
   context.clearRect(0, 0, width, height);
-  const top = Math.log1p(Math.max(...counts));
   context.fillStyle = ink;
+  if (!counted?.counts) {
+    context.font = "12px sans-serif";
+    context.fillText(text, 2, height / 2);
+    return;
+  }
+  const { counts, range } = counted;
+  const top = Math.log1p(Math.max(...counts));
   counts.forEach((count, i) => {
     const tall = count ? Math.max(1, (Math.log1p(count) / top) * (height - 14)) : 0;
     context.fillRect(
@@ -940,7 +996,7 @@ function drawLine(context, placements, limits, scale, ink) {
 // --- The viewer ---------------------------------------------------------------------------------
 
 /** One output area that shows a viewer: several may show the same one. */
-class Output {
+export class Output {
   constructor(model, root) {
     this.model = model;
     this.root = root;
@@ -1063,7 +1119,7 @@ class Output {
       this.automaticButton, this.histogramButton, this.profileButton,
       this.playButton,
       this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
-      this.button("NPY", "save the cells that are shown as NumPy file", () => this.saveNpy()),
+      this.button("NPY", "save the cells that are shown, a NumPy file for each tensor", () => this.saveNpy()),
       this.button("?", "keys (?)", () => this.toggleHelp()),
     ];
     const ofColours = [this.cmap, this.range];
@@ -1499,8 +1555,8 @@ class Output {
     if (!this.state.histogram || this.counted?.key === key) return [];
     if (this.failed.get(key) === this.revision) return [];
     const done = (reply) => {
+      this.counted = reply.error ? null : { key, ...reply };
       if (this.refused(key, reply)) return;
-      this.counted = { key, ...reply };
       this.render();
     };
     return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
@@ -1700,32 +1756,25 @@ class Output {
     }
   }
 
-  /** The value of the cell that is drawn at a pixel; NaN where there is none. */
+  /** The value of the cell that is drawn at a pixel; NaN where there is none, and for colours. */
   shownAt({ placements }, x, y) {
-    for (let i = placements.length - 1; i >= 0; i--) {
-      const { tile, clip, first, step } = placements[i];
-      if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3] || tile.isPicture) continue;
-      const [rows, columns] = tile.cells;
-      const cell = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows) * columns + cellOf(
-        first[0], step[0], Math.floor(x - clip[0]), columns,
-      );
-      return tile.values[cell] * tile.unit + tile.offset;
-    }
-    return NaN;
+    const found = cellAt(placements, x, y);
+    if (!found || found.tile.isPicture) return NaN;
+    return found.tile.values[found.cell] * found.tile.unit + found.tile.offset;
   }
 
   drawCharts() {
     this.sizeChart(this.chart, this.state.histogram);
-    if (this.state.histogram && this.counted?.counts) {
-      drawHistogram(this.chart.getContext("2d"), this.counted, this.limits, this.ink());
-      const [low, high] = this.counted.range.map(numberText);
-      this.chart.setAttribute("aria-label", `histogram from ${low} to ${high}`);
+    if (this.state.histogram) {
+      const text = histogramText(this.counted);
+      drawHistogram(this.chart.getContext("2d"), this.counted, text, this.limits, this.ink());
+      this.chart.setAttribute("aria-label", text);
     }
     const hasProfile = this.state.profile && !this.isLine;
     this.sizeChart(this.profileChart, hasProfile);
     if (hasProfile) {
       const lines = this.panels.map((panel) => this.profileOf(panel));
-      const names = this.infos.map(({ name }, number) => name || `tensor ${number}`);
+      const names = this.infos.map((_, number) => this.nameOf(number));
       drawProfile(this.profileChart.getContext("2d"), lines, names, this.ink());
     }
   }
@@ -1808,6 +1857,10 @@ class Output {
 
   // --- Files ---
 
+  nameOf(number) {
+    return this.infos[number].name || (this.infos.length > 1 ? `tensor ${number}` : "tensor");
+  }
+
   /** All panels beside each other, as they are drawn. */
   savePng() {
     const widths = this.panels.map(({ canvas }) => canvas.width);
@@ -1822,15 +1875,12 @@ class Output {
     all.toBlob((blob) => download(blob, `${this.infos[0].name || "tensor"}.png`));
   }
 
-  /** The first panel's cells, one for each pixel: all that is shown, and NaN where nothing is. */
+  /** What each panel shows, a cell for each pixel: a file for each. */
   saveNpy() {
-    const [panel] = this.panels;
-    const { width, height } = panel.canvas;
-    const values = new Float64Array(width * height);
-    for (let y = 0; y < height; y++) {
-      for (let x = 0; x < width; x++) values[y * width + x] = this.shownAt(panel, x, y);
+    for (const { canvas, info, number, placements } of this.panels) {
+      const { values, shape } = shownCells(info.kind, placements, canvas);
+      download(new Blob([npyFile(values, shape)]), `${this.nameOf(number)}.npy`);
     }
-    download(new Blob([npyFile(values, [height, width])]), `${panel.info.name || "tensor"}.npy`);
   }
 }
 

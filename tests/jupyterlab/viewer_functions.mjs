@@ -20,6 +20,37 @@ function requestsOf() {
   return { sent, clock, requests, wish };
 }
 
+/** An output without elements, whose panels have a tile each: the overview. */
+function outputOf(panels, state = {}) {
+  const output = Object.create(viewer.Output.prototype);
+  const first = { leading: [], tile: 256, name: "" };
+  output.infos = panels.map(({ info }) => ({ ...first, levels: info.shape.map(() => 1), ...info }));
+  output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
+  output.cache = new viewer.Cache(1e9);
+  output.failed = new Map();
+  output.panels = output.infos.map((info, number) => (
+    { info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0 }
+  ));
+  for (const [number, { tile }] of panels.entries()) {
+    const panel = output.panels[number];
+    panel.levels = panel.info.shape.map(() => 0);
+    if (!tile) continue;
+    output.cache.put(output.overviewKey(panel), { offset: 0, unit: 1, ...tile });
+    panel.placements = output.placements(panel);
+  }
+  return output;
+}
+
+/** A canvas's context that keeps the names of what was called, and the texts. */
+function contextOf(width, height) {
+  const calls = [];
+  const of = (_, name) => name === "canvas" ? { width, height } : (...values) => {
+    calls.push(name === "fillText" ? values[0] : name);
+    return { width: 1 };
+  };
+  return { calls, context: new Proxy({}, { get: of, set: () => true }) };
+}
+
 const TESTS = {
   a_zoom_leaves_the_point_under_the_pointer_where_it_is() {
     const window = viewer.zoomed([0, 1, 0, 1], 0.25, 0.5, 0.5);
@@ -276,10 +307,72 @@ const TESTS = {
     assert.deepEqual(texts, ["2097152", "0", "-0.5", "6.08e-6", "1e+300", "NaN", "-inf"]);
   },
 
-  an_npy_file_is_numpys() {
-    const file = viewer.npyFile(Float64Array.of(1, NaN, -2, 3.5, 5, 6), [2, 3]);
-    assert.equal(file.length % 64, 48);
-    process.stdout.write(`npy ${Buffer.from(file).toString("base64")}\n`);
+  npy_files_are_numpys() {
+    const files = [
+      viewer.npyFile(Float64Array.of(1, NaN, -2, 3.5, 5, 6), [2, 3]),
+      viewer.npyFile(Uint8Array.of(1, 2, 3, 255), [1, 1, 4]),
+    ];
+    assert.deepEqual(files.map(({ length }) => length % 64), [48, 4]);
+    for (const file of files) {
+      process.stdout.write(`npy ${Buffer.from(file).toString("base64")}\n`);
+    }
+  },
+
+  what_is_saved_are_pairs_of_a_line_colours_of_a_picture_and_values_of_an_image() {
+    const saved = (panels) => {
+      const output = outputOf(panels);
+      return output.panels.map(({ info, placements, canvas }) => {
+        const { values, shape } = viewer.shownCells(info.kind, placements, canvas);
+        return [values.constructor.name, shape, Array.from(values)];
+      });
+    };
+    const line = { info: { kind: "line", shape: [4] }, tile: {
+      cells: [4], values: Float32Array.of(0, 1, 2, 3, NaN, NaN, 6, 7), unit: 2, offset: 1,
+    } };
+    const pairs = [1, 3, 5, 7, NaN, NaN, 13, 15];
+    const twice = [0, 0, 1, 1, 2, 2, 3, 3].flatMap((i) => pairs.slice(2 * i, 2 * i + 2));
+    assert.deepEqual(saved([line]), [["Float64Array", [8, 2], twice]]);
+    const image = { info: { kind: "image", shape: [1, 2] }, tile: {
+      cells: [1, 2], values: Float32Array.of(5, 6), unit: 1, offset: 0,
+    } };
+    const colours = { info: { kind: "colour", shape: [1, 2] }, tile: {
+      cells: [1, 2], values: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8), isPicture: true,
+    } };
+    const [of_image, of_colours] = saved([image, colours]);
+    const rows = Array(4).fill([5, 5, 5, 5, 6, 6, 6, 6]).flat();
+    assert.deepEqual(of_image, ["Float64Array", [4, 8], rows]);
+    assert.deepEqual(of_colours.slice(0, 2), ["Uint8Array", [4, 8, 4]]);
+    assert.deepEqual(of_colours[2].slice(12, 20), [1, 2, 3, 4, 5, 6, 7, 8]);
+    const nothing = saved([{ info: line.info }, { info: colours.info }]);
+    assert.deepEqual(nothing[0].slice(1), [[8, 2], Array(16).fill(NaN)]);
+    assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
+  },
+
+  a_histogram_of_nothing_takes_the_place_of_the_one_before() {
+    const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
+    const { calls, context } = contextOf(100, 50);
+    const attributes = {};
+    output.chart = {
+      width: 100, clientWidth: 100,
+      getContext: () => context,
+      setAttribute: (name, value) => (attributes[name] = value),
+    };
+    output.profileChart = {};
+    output.ink = () => "black";
+    const shown = (counted) => {
+      calls.length = 0;
+      output.counted = counted;
+      output.drawCharts();
+      assert.equal(calls[0], "clearRect");
+      return [attributes["aria-label"], calls.includes("fillRect"), calls.at(-1)];
+    };
+    const counts = { counts: [1, 2], range: [0, 4], sample: 1 };
+    assert.deepEqual(shown(counts).slice(0, 2), ["histogram from 0 to 4", true]);
+    const none = "no histogram: no element is finite";
+    assert.deepEqual(shown({ counts: null, range: null }), [none, false, none]);
+    const one = "no histogram: one value: 7";
+    assert.deepEqual(shown({ counts: null, range: [7, 7] }), [one, false, one]);
+    assert.deepEqual(shown(null), ["", false, ""]);
   },
 };
 

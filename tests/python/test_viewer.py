@@ -204,7 +204,9 @@ def test_histograms_count_on_the_device() -> None:
     reply, _ = ask(panel_of(values), "histogram", index=[])
     assert sum(reply["counts"]) == values.size - 1 and reply["sample"] == 1
     assert reply["range"] == [np.nanmin(values), np.nanmax(values)]
-    assert ask(panel_of(np.full((2, 2), np.nan)), "histogram", index=[])[0]["counts"] is None
+    for value, ends in ((np.nan, None), (np.inf, None), (7.0, [7, 7])):
+        reply, _ = ask(panel_of(np.full((2, 2), value)), "histogram", index=[])
+        assert reply == {"counts": None, "range": ends, "sample": 1}
     refused, _ = ask(panel_of(np.ones((2, 2), np.complex64)), "histogram", index=[])
     assert 'part="real"' in refused["error"]
 
@@ -577,6 +579,7 @@ def test_the_functions_of_the_module_do_what_the_page_relies_on(tmp_path: Path) 
     lines = done.stdout.splitlines()
     names = re.findall(r"^  (\w+)\(\) \{$", FUNCTIONS.read_text(), re.MULTILINE)
     assert [line for line in lines if " " not in line] == names and len(names) > 12
-    (file,) = (base64.b64decode(line[4:]) for line in lines if line.startswith("npy "))
-    expected = [[1, np.nan, -2], [3.5, 5, 6]]
-    np.testing.assert_array_equal(np.load(io.BytesIO(file)), expected)
+    files = [base64.b64decode(line[4:]) for line in lines if line.startswith("npy ")]
+    values, colours = (np.load(io.BytesIO(file)) for file in files)
+    np.testing.assert_array_equal(values, [[1, np.nan, -2], [3.5, 5, 6]])
+    assert colours.dtype == np.uint8 and colours.tolist() == [[[1, 2, 3, 255]]]

@@ -6,7 +6,7 @@ A request is `{"id": ..., "op": ..., "panel": n, ...}` and has one answer, with 
   that is shown): the members of a `Tile`, and its data as the only buffer; with `encoded` true also
   as a chunk of docs/format.md, if that is smaller, and then the answer has `encoded`, too;
 - `value`, with `index` and `at`, one integer for each axis that is shown: the element as `text`;
-- `histogram`, with `index`: `counts`, their `range`, and `sample`;
+- `histogram`, with `index`: `counts`, their `range`, and `sample` (`Panel.histogram`);
 - `step`: the last `step` of the program that the tensor belongs to, null if it says none;
 - `echo`: nothing, by which the page finds out how much the line delays;
 - `decoder`: the codec's decoder, a WebAssembly module, as the only buffer.

@@ -179,12 +179,16 @@ class Panel(ABC):
     def histogram(self, index: Sequence[int]) -> dict[str, Any]:
         """Counts of the finite elements in bins, from the device.
 
-        `counts` is None where there is nothing to count; `sample` is n where one of n elements was.
+        `counts` is None where these are one value, or too close together for bins, and `range` is
+        None where there are none; `sample` is n where one of n elements was counted.
         """
         view, step = sample(part_view(self._elements(self.at(index)), self._histogram_part()))
-        bins = bins_of(view.stats(), view.dtype, _BINS)
+        stats = view.stats()
+        bins = bins_of(stats, view.dtype, _BINS)
         if bins is None:
-            return {"counts": None, "range": None, "sample": step}
+            ends = [float(stats[end]) for end in ("finite_min", "finite_max")]
+            known = ends if stats["finite_count"] else None
+            return {"counts": None, "range": known, "sample": step}
         counts, edges, _ = view.histogram(*bins)
         ends = [float(edges[0]), float(edges[-1])]
         return {"counts": counts.tolist(), "range": ends, "sample": step}
