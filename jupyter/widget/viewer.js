@@ -1008,15 +1008,11 @@ export class Output {
     }
     this.cache = new Cache(CACHE_NBYTES);
     this.requests = new Requests((content) => model.send(content), () => performance.now());
-    this.revision = 0; // of the contents; tiles of an older one are shown until newer ones come
     this.mustBePlain = ""; // why tiles must not be encoded
-    this.failed = new Map(); // by the key of a wish: the revision at which it was refused
     this.isVisible = false;
     this.isSettled = true;
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
-    this.step = undefined;
-    this.lastTick = 0;
     this.error = "";
     this.undo = [];
     this.build();
@@ -1062,6 +1058,10 @@ export class Output {
     const context = canvas.getContext("2d", { willReadFrequently: false });
     return {
       info, number, canvas, context, placements: [], levels: [],
+      revision: 0, // of the contents; tiles of an older one are shown until newer ones come
+      failed: new Map(), // by the key of a wish: the revision at which it was refused
+      step: undefined, // the program's last
+      askedAt: -Infinity, // when that was told
       figure: element("figure", {}, caption, canvas),
     };
   }
@@ -1421,12 +1421,12 @@ export class Output {
   tileWish(panel, levels, place) {
     const key = tileKey(panel.number, this.state.index, levels, place);
     const cached = this.cache.tiles.get(key);
-    const revision = this.revision;
-    if ((cached && cached.revision === revision) || this.failed.get(key) === revision) return [];
+    const { revision } = panel;
+    if ((cached && cached.revision === revision) || panel.failed.get(key) === revision) return [];
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
-      if (this.refused(key, reply, revision)) return;
+      if (this.refused(panel, key, reply, revision)) return;
       this.takeTile(key, panel, revision, reply, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
@@ -1507,9 +1507,9 @@ export class Output {
   }
 
   /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
-  refused(key, reply, revision = this.revision) {
+  refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
-    this.failed.set(key, revision);
+    panel.failed.set(key, revision);
     this.error = reply.error;
     this.render();
     return true;
@@ -1533,17 +1533,18 @@ export class Output {
       wishes.push(...this.histogramWish());
     }
     if (wishes.length) wishes.unshift(...this.lineWish());
-    wishes.push(...this.stepWish(wishes.length));
+    if (!wishes.length) wishes.push(...this.stepWishes());
     this.requests.want(wishes);
   }
 
   valueWish() {
     const pointed = this.drag ? null : this.pointed();
     if (!pointed || this.exact?.key === pointed.key) return [];
-    if (this.failed.get(pointed.key) === this.revision) return [];
     const { key, number, at } = pointed;
+    const panel = this.panels[number];
+    if (panel.failed.get(key) === panel.revision) return [];
     const done = (reply) => {
-      if (this.refused(key, reply)) return;
+      if (this.refused(panel, key, reply)) return;
       this.exact = { key, text: reply.text };
       this.render();
     };
@@ -1551,34 +1552,41 @@ export class Output {
   }
 
   histogramWish() {
-    const key = ["histogram", this.state.index.join(), this.revision].join("/");
+    const [panel] = this.panels;
+    const key = ["histogram", this.state.index.join(), panel.revision].join("/");
     if (!this.state.histogram || this.counted?.key === key) return [];
-    if (this.failed.get(key) === this.revision) return [];
+    if (panel.failed.get(key) === panel.revision) return [];
     const done = (reply) => {
       this.counted = reply.error ? null : { key, ...reply };
-      if (this.refused(key, reply)) return;
+      if (this.refused(panel, key, reply)) return;
       this.render();
     };
     return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
   }
 
-  /** While it plays, and everything is here, ask whether the contents have changed. */
-  stepWish(others) {
-    if (!this.state.playing || others || performance.now() - this.lastTick < PLAY_MS) return [];
-    const done = (reply) => {
-      this.lastTick = performance.now();
-      if (reply.error) this.error = reply.error;
-      else if (reply.step === null || reply.step !== this.step) this.renew();
-      this.step = reply.step ?? undefined;
-      this.render();
-    };
-    return [{ key: "step", content: { op: "step", panel: 0 }, done }];
+  /** While it plays, and everything is here: whether each panel's contents have changed. */
+  stepWishes() {
+    const isDue = ({ askedAt }) => performance.now() - askedAt >= PLAY_MS;
+    if (!this.state.playing) return [];
+    const due = this.panels.filter(isDue).sort((a, b) => a.askedAt - b.askedAt);
+    return due.map((panel) => {
+      const done = (reply) => {
+        panel.askedAt = performance.now();
+        if (reply.error) this.error = reply.error;
+        else if (reply.step === null || reply.step !== panel.step) this.renew([panel]);
+        panel.step = reply.step ?? undefined;
+        this.render();
+      };
+      return { key: `step/${panel.number}`, content: { op: "step", panel: panel.number }, done };
+    });
   }
 
   /** The contents may have changed: read what is shown anew, and show what is here until then. */
-  renew() {
-    this.revision += 1;
-    this.failed.clear();
+  renew(panels = this.panels) {
+    for (const panel of panels) {
+      panel.revision += 1;
+      panel.failed.clear();
+    }
     this.exact = null;
     this.plan();
   }
@@ -1614,10 +1622,11 @@ export class Output {
       (fraction, axis) => Math.floor(fraction * shape[axis])
     );
     if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    const { revision } = this.panels[number];
     return {
       number,
       at: place,
-      key: ["value", number, this.state.index.join(), place.join(), this.revision].join("/"),
+      key: ["value", number, this.state.index.join(), place.join(), revision].join("/"),
     };
   }
 
@@ -1806,7 +1815,8 @@ export class Output {
   tell() {
     this.tellPointer();
     const tile = this.panels[0].placements.at(-1)?.tile;
-    const step = this.step === undefined ? "" : `step ${this.step}`;
+    const steps = new Set(this.panels.map(({ step }) => step).filter((step) => step !== undefined));
+    const step = steps.size ? `step ${[...steps].join(", ")}` : "";
     const plain = this.mustBePlain && `tiles are not encoded (${this.mustBePlain})`;
     const words = [tile?.note, step, this.sampleText(), plain];
     this.note.textContent = words.filter(Boolean).join(" · ");

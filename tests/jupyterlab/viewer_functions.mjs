@@ -27,15 +27,16 @@ function outputOf(panels, state = {}) {
   output.infos = panels.map(({ info }) => ({ ...first, levels: info.shape.map(() => 1), ...info }));
   output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
   output.cache = new viewer.Cache(1e9);
-  output.failed = new Map();
-  output.panels = output.infos.map((info, number) => (
-    { info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0 }
-  ));
+  output.model = { get: () => "" };
+  output.panels = output.infos.map((info, number) => ({
+    info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
+    failed: new Map(), step: undefined, askedAt: -Infinity,
+  }));
   for (const [number, { tile }] of panels.entries()) {
     const panel = output.panels[number];
     panel.levels = panel.info.shape.map(() => 0);
     if (!tile) continue;
-    output.cache.put(output.overviewKey(panel), { offset: 0, unit: 1, ...tile });
+    output.cache.put(output.overviewKey(panel), { offset: 0, unit: 1, revision: 0, ...tile });
     panel.placements = output.placements(panel);
   }
   return output;
@@ -346,6 +347,37 @@ const TESTS = {
     const nothing = saved([{ info: line.info }, { info: colours.info }]);
     assert.deepEqual(nothing[0].slice(1), [[8, 2], Array(16).fill(NaN)]);
     assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
+  },
+
+  while_it_plays_each_panel_is_followed_and_read_anew_alone() {
+    const image = { info: { kind: "image", shape: [1, 1] }, tile: {
+      cells: [1, 1], values: Float32Array.of(0),
+    } };
+    const output = outputOf([image, image, image], { playing: true });
+    const { sent, requests } = requestsOf();
+    for (let times = 0; times < 3; times++) requests.line.note(100, 1, performance.now());
+    Object.assign(output, { requests, root: { dataset: {} }, isVisible: true, isSettled: true });
+    output.render = () => output.plan();
+    // Of each panel in turn the last step; its tiles of that step are then asked for.
+    const answered = (steps) => {
+      const asked = [];
+      for (const panel of output.panels) panel.askedAt = -1e6;
+      output.plan();
+      while (sent.length) {
+        const { id, op, panel } = sent.shift();
+        asked.push(`${op} ${panel}`);
+        const data = new Uint8Array(4);
+        const reply = op === "step" ? { step: steps[panel] } : { cells: [1, 1], offset: 0, unit: 1 };
+        requests.receive({ id, ...reply }, op === "step" ? [] : [data]);
+      }
+      return asked.sort();
+    };
+    output.tellTile = () => {};
+    const all = ["step 0", "step 1", "step 2"];
+    assert.deepEqual(answered([1, null, 7]), [...all, "tile 0", "tile 1", "tile 2"]);
+    assert.deepEqual(answered([1, null, 7]), [...all, "tile 1"]);
+    assert.deepEqual(answered([1, null, 8]), [...all, "tile 1", "tile 2"]);
+    assert.deepEqual(output.panels.map(({ step }) => step), [1, undefined, 8]);
   },
 
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {
