@@ -847,6 +847,16 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/** Where a canvas's pixels are on the page, within its border: browsers draw whole pixels. */
+function contentBox(canvas) {
+  const { left, right, top, bottom } = canvas.getBoundingClientRect();
+  const { clientLeft: across, clientTop: down } = canvas;
+  const [x0, x1, y0, y1] = [left + across, right - across, top + down, bottom - down].map(
+    (edge) => Math.round(edge * devicePixelRatio) / devicePixelRatio
+  );
+  return { left: x0, top: y0, width: x1 - x0, height: y1 - y0 };
+}
+
 /** A number in few digits, as a person would write it. */
 export function numberText(value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "-inf";
@@ -1198,14 +1208,15 @@ export class Output {
     else this.requests.want([]);
   }
 
-  /** The point of the window under an event, in fractions of the axes. */
+  /** The middle of the pixel under an event, in fractions of the axes. */
   fraction(event) {
-    const box = event.target.getBoundingClientRect();
+    const { width, height } = event.target;
+    const box = contentBox(event.target);
+    // A little more, since an event may lie on the edge of a pixel.
+    const x = Math.floor(((event.clientX - box.left) / box.width) * width + 1e-3) + 0.5;
+    const y = Math.floor(((event.clientY - box.top) / box.height) * height + 1e-3) + 0.5;
     const [left, right, top, bottom] = this.window;
-    return [
-      left + ((event.clientX - box.left) / box.width) * (right - left),
-      top + ((event.clientY - box.top) / box.height) * (bottom - top),
-    ];
+    return [left + (x / width) * (right - left), top + (y / height) * (bottom - top)];
   }
 
   /** The wheel zooms if the viewer has the focus or Ctrl is pressed; else it scrolls the page. */
@@ -1231,7 +1242,7 @@ export class Output {
     if (this.drag?.isProfile) {
       this.update({ profile: [...this.drag.from, ...this.fraction(event)] });
     } else if (this.drag) {
-      const box = event.target.getBoundingClientRect();
+      const box = contentBox(event.target);
       const [left, right, top, bottom] = this.window;
       this.look(
         panned(
@@ -1360,9 +1371,14 @@ export class Output {
     const { canvas, info } = this.panels[0];
     const [left, right, top, bottom] = this.window;
     const lengths = this.isLine ? [info.shape[0], 1] : [info.shape[1], info.shape[0]];
-    const half = [canvas.width / lengths[0] / 2, canvas.height / lengths[1] / 2];
-    const middle = [(left + right) / 2, (top + bottom) / 2];
-    this.look([middle[0] - half[0], middle[0] + half[0], middle[1] - half[1], middle[1] + half[1]]);
+    // From an edge of an element on, so that none ends in the middle of a pixel.
+    const ends = [
+      [(left + right) / 2, lengths[0], canvas.width], [(top + bottom) / 2, lengths[1], canvas.height],
+    ].map(([middle, length, count]) => {
+      const first = Math.round(middle * length - count / 2);
+      return [first / length, (first + count) / length];
+    });
+    this.look(ends.flat());
   }
 
   setIndex(axis, number) {
@@ -1645,7 +1661,7 @@ export class Output {
       if (canvas.width !== width || canvas.height !== height) {
         [canvas.width, canvas.height] = [width, height];
       }
-      canvas.style.height = `${height / devicePixelRatio}px`;
+      canvas.style.height = `${height / devicePixelRatio + 2 * canvas.clientTop}px`;
       canvas.style.aspectRatio = info.shape.length < 2 ? "" : "auto";
     }
     this.render();

@@ -349,6 +349,34 @@ const TESTS = {
     assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
   },
 
+  the_pointer_names_the_element_that_is_drawn_under_it() {
+    globalThis.devicePixelRatio = 1;
+    const [rows, columns] = [64, 96];
+    const values = Float32Array.from({ length: rows * columns }, (_, i) => i);
+    const info = { kind: "image", shape: [rows, columns] };
+    for (const [width, height, x0, y0] of [[51, 33, 10, 20], [50, 32, 10.4, 20.7]]) {
+      const output = outputOf([{ info, tile: { cells: [rows, columns], values } }]);
+      const [panel] = output.panels;
+      const box = { left: x0, right: x0 + width + 2, top: y0, bottom: y0 + height + 2 };
+      panel.canvas = { width, height, clientLeft: 1, clientTop: 1, getBoundingClientRect: () => (
+        { ...box, width: width + 2, height: height + 2 }
+      ) };
+      output.look = (window) => (output.state.window = viewer.kept(window, info.shape));
+      output.showElements();
+      panel.placements = output.placements(panel);
+      for (let y = 0; y < height; y++) {
+        for (let x = 0; x < width; x++) {
+          const [clientX, clientY] = [Math.round(x0 + 1) + x, Math.round(y0 + 1) + y];
+          const at = output.fraction({ target: panel.canvas, clientX, clientY });
+          output.pointer = { number: 0, at };
+          const [row, column] = output.pointed().at;
+          assert.equal(row * columns + column, output.shownAt(panel, x, y), `${width} ${x} ${y}`);
+          assert.deepEqual(output.pixel(panel.canvas, ...at).map(Math.floor), [x, y]);
+        }
+      }
+    }
+  },
+
   while_it_plays_each_panel_is_followed_and_read_anew_alone() {
     const image = { info: { kind: "image", shape: [1, 1] }, tile: {
       cells: [1, 1], values: Float32Array.of(0),
