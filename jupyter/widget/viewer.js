@@ -469,6 +469,25 @@ export function shownCells(kind, placements, { width, height }) {
   return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
 }
 
+/**
+ * How the cells that are shown were reduced, and what of their tiles' elements is in none of them.
+ * That is counted when all tiles are of one level, so that no element counts twice.
+ */
+export function noteOf(placements) {
+  const tiles = [...new Set(placements.map(({ tile }) => tile))];
+  const isFine = ({ levels }) => levels.join() === tiles.at(-1).levels.join();
+  const counts = {};
+  if (tiles.every(isFine)) {
+    for (const tile of tiles) {
+      for (const [name, count] of Object.entries(tile.left_out)) {
+        counts[name] = (counts[name] ?? 0) + count;
+      }
+    }
+  }
+  const texts = Object.entries(counts).map(([name, n]) => `${n.toLocaleString("en")} ${name}`);
+  return [tiles.find(isFine)?.note, ...texts].filter(Boolean).join(", ");
+}
+
 /** Draws tiles on the CPU. The pixels of their cells are kept, so that panning copies them alone. */
 export class Canvas2dRenderer {
   constructor() {
@@ -1443,7 +1462,7 @@ export class Output {
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
       if (this.refused(panel, key, reply, revision)) return;
-      this.takeTile(key, panel, revision, reply, buffers);
+      this.takeTile(key, panel, { ...reply, levels, revision }, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
     return [{ key, content, done }];
@@ -1455,12 +1474,12 @@ export class Output {
     this.root.dispatchEvent(new CustomEvent("gpufetch:tile", { bubbles: true, detail }));
   }
 
-  takeTile(key, panel, revision, reply, buffers) {
+  takeTile(key, panel, reply, buffers) {
     const isPicture = panel.info.kind === "colour";
     const bytes = this.tileBytes(panel, reply, buffers[0]);
     if (!bytes) return;
     const values = isPicture ? bytes : new Float32Array(bytes.buffer);
-    this.cache.put(key, { ...reply, values, isPicture, revision });
+    this.cache.put(key, { ...reply, values, isPicture });
     this.root.dataset.tiles = reply.encoded ? "encoded" : "plain";
     this.error = "";
     this.render();
@@ -1830,14 +1849,20 @@ export class Output {
 
   tell() {
     this.tellPointer();
-    const tile = this.panels[0].placements.at(-1)?.tile;
     const steps = new Set(this.panels.map(({ step }) => step).filter((step) => step !== undefined));
     const step = steps.size ? `step ${[...steps].join(", ")}` : "";
     const plain = this.mustBePlain && `tiles are not encoded (${this.mustBePlain})`;
-    const words = [tile?.note, step, this.sampleText(), plain];
+    const words = [...this.noteTexts(), step, this.sampleText(), plain];
     this.note.textContent = words.filter(Boolean).join(" · ");
     this.alert.textContent = this.alertText();
     this.tellControls();
+  }
+
+  /** How each panel's cells were reduced; once where that is the same for all. */
+  noteTexts() {
+    const notes = this.panels.map(({ placements }) => noteOf(placements));
+    if (notes.every((note) => note === notes[0])) return [notes[0]];
+    return notes.map((note, number) => note && `${this.nameOf(number)}: ${note}`);
   }
 
   sampleText() {

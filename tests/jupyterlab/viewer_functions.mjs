@@ -408,6 +408,28 @@ const TESTS = {
     assert.deepEqual(output.panels.map(({ step }) => step), [1, undefined, 8]);
   },
 
+  the_note_counts_what_all_tiles_of_a_level_leave_out_for_each_panel() {
+    const tile = (levels, note, left_out) => ({ tile: { levels, note, left_out } });
+    const overview = tile([2, 2], "mean of 4 × 4", { NaN: 9000, "-inf": 1 });
+    const fine = [
+      tile([1, 1], "mean of 2 × 2", { NaN: 1500 }), tile([1, 1], "mean of 2.1 × 2", {}),
+      tile([1, 1], "mean of 2 × 2", { NaN: 500, "+inf": 1 }),
+    ];
+    assert.equal(viewer.noteOf([]), "");
+    assert.equal(viewer.noteOf([overview, overview]), "mean of 4 × 4, 9,000 NaN, 1 -inf");
+    assert.equal(viewer.noteOf([overview, fine[0]]), "mean of 2 × 2"); // which is in both
+    assert.equal(viewer.noteOf(fine), "mean of 2 × 2, 2,000 NaN, 1 +inf");
+    assert.equal(viewer.noteOf([tile([0, 0], "", {})]), "");
+    const info = { kind: "image", shape: [1, 1] };
+    const output = outputOf([{ info: { ...info, name: "u" } }, { info }]);
+    output.panels[0].placements = fine;
+    assert.deepEqual(output.noteTexts(), ["u: mean of 2 × 2, 2,000 NaN, 1 +inf", ""]);
+    output.panels[1].placements = [overview];
+    assert.equal(output.noteTexts()[1], "tensor 1: mean of 4 × 4, 9,000 NaN, 1 -inf");
+    output.panels[1].placements = fine;
+    assert.deepEqual(output.noteTexts(), ["mean of 2 × 2, 2,000 NaN, 1 +inf"]);
+  },
+
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {
     const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
     const { calls, context } = contextOf(100, 50);

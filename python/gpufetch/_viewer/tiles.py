@@ -19,6 +19,7 @@ from gpufetch import _core
 from gpufetch._display.palettes import NAN_COLOUR
 from gpufetch._display.summary import bins_of, sample
 from gpufetch._lazy.array import LazyArray
+from gpufetch._planes.notes import Note
 from gpufetch._planes.picture import picture
 from gpufetch._planes.plane import Box, Plane, colour_axis
 from gpufetch._planes.samples import Samples, envelope
@@ -48,8 +49,10 @@ class Options(NamedTuple):
 class Tile(NamedTuple):
     """Cells as they travel. A cell's value is `unit` times the number that is sent plus `offset`.
 
-    `cells` is the number of cells along each axis. The bytes of a line's are float32 pairs, lowest
-    and highest, those of a picture's are RGBA, and all others are float32 in C order.
+    `cells` is the number of cells along each axis, `note` says how these were reduced, and
+    `left_out` counts elements that are in none of them, by their names. The bytes of a line's are
+    float32 pairs, lowest and highest, those of a picture's are RGBA, and all others are float32 in
+    C order.
     """
 
     cells: tuple[int, ...]
@@ -57,6 +60,7 @@ class Tile(NamedTuple):
     offset: float
     unit: float
     note: str
+    left_out: dict[str, int]
 
 
 def level_count(length: int, cells: int) -> int:
@@ -222,16 +226,16 @@ class ImagePanel(Panel):
 
     def _cells(
         self, source: Source, ranges: Sequence[tuple[int, int, int]]
-    ) -> tuple[npt.NDArray[Any], str]:
+    ) -> tuple[npt.NDArray[Any], Note]:
         plane = self._plane(source)
         (top, bottom, rows), (left, right, columns) = ranges
         tile = plane.read(plane.view(), Box((top, bottom), (left, right), (rows, columns)))
-        return tile.values, tile.note
+        return tile.values, tile.how
 
     def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
         values, note = self._cells(source, ranges)
         numbers, offset, unit = compact(values)
-        return Tile(numbers.shape, numbers.tobytes(), offset, unit, note)
+        return Tile(numbers.shape, numbers.tobytes(), offset, unit, *note)
 
     def _elements(self, source: Source) -> View:
         return source.view()
@@ -253,7 +257,7 @@ class ColourPanel(ImagePanel):
         values, note = self._cells(source, ranges)
         with np.errstate(all="ignore"):
             rgba = picture(values, self.array.dtype, *self.options.limits, (*NAN_COLOUR, 255))
-        return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, note)
+        return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, *note)
 
     def _elements(self, source: Source) -> View:
         view = source.view()
@@ -284,7 +288,7 @@ class LinePanel(Panel):
         ((first, last, cells),) = ranges
         low, high, note = envelope(self._samples(source), first, last, cells)
         numbers, offset, unit = compact(np.stack([low, low if high is None else high], axis=1))
-        return Tile((cells,), numbers.tobytes(), offset, unit, note)
+        return Tile((cells,), numbers.tobytes(), offset, unit, *note)
 
     def _elements(self, source: Source) -> View:
         return source.view()
