@@ -350,6 +350,17 @@ export function automaticLimits(values, scale, percents = PERCENTILES) {
   return found[0] < found[1] ? found : percentiles(shown, [0, 100]);
 }
 
+/** Limits of a person's choice, and those that were found where none is chosen. */
+export function chosenLimits(chosen, found, scale) {
+  // A logarithm has no limit at 0 or below.
+  const isUsable = (limit) => limit !== null && (scale !== "log" || limit > 0);
+  const [low, high] = chosen.map((limit, side) => (isUsable(limit) ? limit : found[side]));
+  if (low <= high) return [low, high];
+  // All values are beyond the one that was chosen.
+  const one = isUsable(chosen[1]) ? high : low;
+  return [one, one];
+}
+
 /** A tile's values as they are in the tensor. */
 export function trueValues(tile) {
   return Float64Array.from(tile.values, (value) => value * tile.unit + tile.offset);
@@ -1410,7 +1421,11 @@ export class Output {
     const limits = [...this.state.limits];
     const number = Number(text);
     limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
-    this.update({ limits });
+    const isCrossed = limits.every((limit) => limit !== null) && limits[0] > limits[1];
+    const [low, high] = limits;
+    this.error = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
+    if (isCrossed) this.render();
+    else this.update({ limits });
   }
 
   automateLimits() {
@@ -1441,10 +1456,7 @@ export class Output {
       );
       this.automatic = { count: overviews.length, limits };
     }
-    const found = this.automatic?.limits ?? [0, 1];
-    // A logarithm has no limit at 0 or below.
-    const isUsable = (limit) => limit !== null && (this.state.scale !== "log" || limit > 0);
-    return this.state.limits.map((limit, side) => (isUsable(limit) ? limit : found[side]));
+    return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
 
   // --- What is asked of the kernel ---

@@ -430,6 +430,21 @@ const TESTS = {
     assert.deepEqual(output.noteTexts(), ["mean of 2 × 2, 2,000 NaN, 1 +inf"]);
   },
 
+  the_lower_limit_is_never_above_the_upper_one() {
+    assert.deepEqual(viewer.chosenLimits([null, null], [1, 9], "linear"), [1, 9]);
+    assert.deepEqual(viewer.chosenLimits([20, null], [1, 9], "linear"), [20, 20]);
+    assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "linear"), [-2, -2]);
+    assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "log"), [1, 9]);
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }], { limits: [5, 10] });
+    output.update = (changes) => Object.assign(output.state, changes);
+    output.render = () => {};
+    output.setLimit(0, "90");
+    assert.deepEqual(output.state.limits, [5, 10]);
+    assert.match(output.error, /lower limit, 90, is above the upper one, 10/);
+    output.setLimit(0, "7");
+    assert.deepEqual([output.state.limits, output.error], [[7, 10], ""]);
+  },
+
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {
     const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
     const { calls, context } = contextOf(100, 50);

@@ -354,6 +354,7 @@ def test_a_read_that_fails_is_answered() -> None:
         ({"scale": None}, "scale is None"),
         ({"limits": [0, "1"]}, "limits[1] is '1'"),
         ({"limits": [0]}, "limits is [0]"),
+        ({"limits": [90, 10]}, "limits (vmin and vmax) is [90.0, 10.0]: give the lower one first"),
         ({"fills": 1}, "fills is 1"),
         ({"profile": [1, 2]}, "profile is [1, 2]"),
         ({"__class__": 1}, "unknown member '__class__'"),
@@ -442,6 +443,38 @@ def test_the_static_picture_has_scales_lines_and_colours(scale: str) -> None:
     assert len(np.unique(below.reshape(-1, 3), axis=0)) >= 3
     line = decoded(viewer_png([panel_of(np.sin(np.arange(999.0)))], state))
     assert {0, 255} == set(np.unique(line))
+
+
+def test_the_static_picture_of_a_line_has_the_limits_and_the_scale() -> None:
+    values = np.repeat([1.0, 10.0, 100.0], 100)
+
+    def heights(**state: Any) -> list[float]:
+        """How high the three parts are drawn, as fractions; NaN where nothing is."""
+        shown = decoded(viewer_png([panel_of(values)], first_state(()) | state))
+        black = shown[:, 33::67, 0] == 0
+        rows = np.where(black.any(axis=0), black.argmax(axis=0), np.nan)
+        return list(1 - rows / (len(shown) - 1))
+
+    assert np.allclose(heights(), [0, 1 / 11, 1], atol=0.01)
+    assert np.allclose(heights(scale="log"), [0, 0.5, 1], atol=0.01)
+    assert np.allclose(heights(limits=[-100, 100]), [0.505, 0.55, 1], atol=0.01)
+    above = heights(scale="log", limits=[5, 20])
+    assert np.allclose(above, [np.nan, 0.5, np.nan], atol=0.01, equal_nan=True)
+    assert np.isnan(heights(limits=[500, None])).all()
+
+
+def test_the_static_picture_has_values_that_float32_does_not_hold_beside_each_other() -> None:
+    values = np.array([[1e-100, 1e-50, 1.0], [1e300, np.nan, 1e-300]])
+    state = first_state(()) | {"scale": "log", "cmap": "gray", "limits": [1e-100, 1.0]}
+    shown = decoded(viewer_png([panel_of(values)], state))[26::53, 26::53, 0]
+    assert shown.tolist() == [[0, 128, 255], [255, 230, 0]]
+
+
+def test_the_static_picture_of_a_transparent_one_is_white_as_on_the_page() -> None:
+    values = np.zeros((40, 60, 4), np.uint8)
+    values[:, 30:] = [200, 100, 50, 51]
+    shown = decoded(viewer_png([panel_of(values)], first_state(())))
+    assert (shown[:, 0] == 255).all() and (shown[:, -1] == [244, 224, 214]).all()
 
 
 class FakeStream:

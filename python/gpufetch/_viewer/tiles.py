@@ -172,8 +172,17 @@ class Panel(ABC):
         """The step that the tensor's program completed last; None if no program says steps."""
         return self.array._gpufetch_view().last_step()
 
-    @abstractmethod
     def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+        """Read cells, as they travel: ranges as in `cells`."""
+        values, note = self.cells(source, ranges)
+        numbers, offset, unit = compact(values)
+        cells = numbers.shape[: len(self.shape)]
+        return Tile(cells, numbers.tobytes(), offset, unit, *note)
+
+    @abstractmethod
+    def cells(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]]
+    ) -> tuple[npt.NDArray[Any], Note]:
         """Read cells: for each axis the first index, the one behind the last, and the cells."""
 
     @abstractmethod
@@ -224,18 +233,13 @@ class ImagePanel(Panel):
             channels=self.options.channels,
         )
 
-    def _cells(
+    def cells(
         self, source: Source, ranges: Sequence[tuple[int, int, int]]
     ) -> tuple[npt.NDArray[Any], Note]:
         plane = self._plane(source)
         (top, bottom, rows), (left, right, columns) = ranges
         tile = plane.read(plane.view(), Box((top, bottom), (left, right), (rows, columns)))
         return tile.values, tile.how
-
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
-        values, note = self._cells(source, ranges)
-        numbers, offset, unit = compact(values)
-        return Tile(numbers.shape, numbers.tobytes(), offset, unit, *note)
 
     def _elements(self, source: Source) -> View:
         return source.view()
@@ -254,7 +258,7 @@ class ColourPanel(ImagePanel):
         self._plane(self.at((0,) * len(self.leading)))
 
     def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
-        values, note = self._cells(source, ranges)
+        values, note = self.cells(source, ranges)
         with np.errstate(all="ignore"):
             rgba = picture(values, self.array.dtype, *self.options.limits, (*NAN_COLOUR, 255))
         return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, *note)
@@ -284,11 +288,12 @@ class LinePanel(Panel):
     def _samples(self, source: Source) -> View:
         return Samples(source, self.options.part, (0.0, 0.0)).view()
 
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+    def cells(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]]
+    ) -> tuple[npt.NDArray[Any], Note]:
         ((first, last, cells),) = ranges
         low, high, note = envelope(self._samples(source), first, last, cells)
-        numbers, offset, unit = compact(np.stack([low, low if high is None else high], axis=1))
-        return Tile((cells,), numbers.tobytes(), offset, unit, *note)
+        return np.stack([low, low if high is None else high], axis=1), note
 
     def _elements(self, source: Source) -> View:
         return source.view()
