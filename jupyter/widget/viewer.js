@@ -35,6 +35,8 @@ const LINE_HEIGHT = 240;
 const CHART_HEIGHT = 110;
 const FILLS_ABOVE = 8; // an image that is so many times longer than high fills the space
 const COLOURS = 255;
+const FLOAT32_NORMAL = 2 ** -126; // below that a number has fewer digits
+const FLOAT32_LARGE = 1e37; // with room for a few times as much
 const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
 
 // --- Windows ------------------------------------------------------------------------------------
@@ -134,6 +136,11 @@ export function tileBox(panel, levels, place) {
 /** A tile's name: what it is of, without when it was read. */
 export function tileKey(number, index, levels, place) {
   return [number, index.join(), levels.join(), place.join()].join("/");
+}
+
+/** The name of a tile of logarithms, by that of the plain one. */
+function logsKey(key) {
+  return `${key}/logs`;
 }
 
 /** Levels and place of the overview. */
@@ -361,37 +368,53 @@ export function chosenLimits(chosen, found, scale) {
   return [one, one];
 }
 
+/**
+ * A value of a tile as it is in the tensor. A tile of logarithms has a plain one, whose numbers are
+ * taken where they are not too small for it.
+ */
+export function valueAt(tile, i) {
+  const { plain } = tile;
+  const value = tile.values[i] * tile.unit + tile.offset;
+  if (!plain) return value;
+  const isSmall = Math.abs(plain.values[i]) < FLOAT32_NORMAL && value > -Infinity;
+  return isSmall ? Math.exp(value) : valueAt(plain, i);
+}
+
 /** A tile's values as they are in the tensor. */
 export function trueValues(tile) {
-  return Float64Array.from(tile.values, (value) => value * tile.unit + tile.offset);
+  return Float64Array.from(tile.values, (_, i) => valueAt(tile, i));
+}
+
+function logarithm(limit) {
+  return Math.log(Math.max(limit, Number.MIN_VALUE));
+}
+
+/** The colouring from limit to limit; smaller where float32 does not hold limits in a tile's unit. */
+function linearColouring(tile, limits) {
+  const ends = limits.map((limit) => limit - tile.offset);
+  const most = Math.max(...ends.map(Math.abs));
+  const linear = Math.min(1, FLOAT32_LARGE / (most / tile.unit));
+  const [low, high] = ends.map(
+    (end) => (linear < 1 ? (end / most) * FLOAT32_LARGE : end / tile.unit)
+  );
+  return { scale: 0, low, high, shift: 0, linear };
 }
 
 /** What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. */
 export function colouring(tile, limits, scale) {
   const [low, high] = limits;
+  if (tile.plain) return linearColouring(tile, limits.map(logarithm));
   // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
   const isNarrow = high - low < NARROW * Math.abs(tile.offset);
-  if (scale === "linear" || isNarrow) {
-    return {
-      scale: 0,
-      low: (low - tile.offset) / tile.unit,
-      high: (high - tile.offset) / tile.unit,
-      shift: 0,
-      linear: 1,
-    };
-  }
+  if (scale === "linear" || isNarrow) return linearColouring(tile, limits);
   const shift = tile.offset / tile.unit;
   if (scale === "log") {
-    const least = Math.max(low, Number.MIN_VALUE) / tile.unit;
-    return {
-      scale: 1,
-      low: Math.log(least),
-      high: Math.log(Math.max(high / tile.unit, least)),
-      shift,
-      linear: 1,
-    };
+    // Their quotients may be too small for a number.
+    const [from, to] = limits.map((limit) => logarithm(limit) - Math.log(tile.unit));
+    return { scale: 1, low: from, high: Math.max(from, to), shift, linear: 1 };
   }
-  const linear = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100 / tile.unit;
+  const widest = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100;
+  const linear = Math.max(widest / tile.unit, FLOAT32_NORMAL);
   return {
     scale: 2,
     low: Math.asinh(low / tile.unit / linear),
@@ -403,7 +426,7 @@ export function colouring(tile, limits, scale) {
 
 /** A value on the scale of a colouring. */
 export function onScale(value, { scale, shift, linear }) {
-  if (scale === 0) return value;
+  if (scale === 0) return value * linear;
   const moved = value + shift;
   if (scale === 1) return moved > 0 ? Math.log(moved) : -Infinity;
   return Math.asinh(moved / linear);
@@ -474,7 +497,7 @@ export function shownCells(kind, placements, { width, height }) {
     if (!found) continue;
     const { tile, cell } = found;
     for (let i = 0; i < each; i++) {
-      values[each * pixel + i] = tile.values[each * cell + i] * tile.unit + tile.offset;
+      values[each * pixel + i] = valueAt(tile, each * cell + i);
     }
   }
   return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
@@ -490,7 +513,7 @@ export function noteOf(placements) {
   const counts = {};
   if (tiles.every(isFine)) {
     for (const tile of tiles) {
-      for (const [name, count] of Object.entries(tile.left_out)) {
+      for (const [name, count] of Object.entries(tile.left_out ?? {})) {
         counts[name] = (counts[name] ?? 0) + count;
       }
     }
@@ -571,7 +594,7 @@ uniform float shift, linear;
 uniform int scale, isPicture;
 out vec4 colour;
 float onScale(float value) {
-  if (scale == 0) return value;
+  if (scale == 0) return value * linear;
   float moved = value + shift;
   if (scale == 1) return moved > 0.0 ? log(moved) : -3.4e38;
   float x = abs(moved) / linear;
@@ -1015,9 +1038,7 @@ function drawLine(context, placements, limits, scale, ink) {
     const first = Math.max(0, Math.floor((clip[0] - edges[0]) / step) - 1);
     const last = Math.min(count, Math.ceil((clip[1] - edges[0]) / step) + 1);
     for (let i = first, isDown = false; i < last; i++) {
-      const [low, high] = [
-        tile.values[2 * i], tile.values[2 * i + 1],
-      ].map((value) => value * tile.unit + tile.offset);
+      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
       const x = edges[0] + (i + 0.5) * step;
       if (Number.isNaN(low)) {
         isDown = false;
@@ -1447,14 +1468,15 @@ export class Output {
   /** Limits of colours: those that were set, else percentiles of the overviews. */
   get limits() {
     const overviews = this.panels.map(
-      (panel) => this.cache.get(this.overviewKey(panel))
+      (panel) => this.tileOf(this.overviewKey(panel))
     ).filter((tile) => tile && !tile.isPicture);
-    if ((!this.automatic || this.automatic.count < overviews.length) && overviews.length) {
+    const count = overviews.length + overviews.filter(({ plain }) => plain).length;
+    if ((!this.automatic || this.automatic.count < count) && count) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { count: overviews.length, limits };
+      this.automatic = { count, limits };
     }
     return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
@@ -1465,16 +1487,31 @@ export class Output {
     return tileKey(number, this.state.index, ...overviewOf(info));
   }
 
+  /** The tile to draw by a key: that of logarithms where those are needed, and are here. */
+  tileOf(key) {
+    const plain = this.cache.get(key);
+    const needsLogs = plain?.underflows && this.state.scale === "log";
+    return (needsLogs && this.cache.get(logsKey(key))) || plain;
+  }
+
   tileWish(panel, levels, place) {
-    const key = tileKey(panel.number, this.state.index, levels, place);
-    const cached = this.cache.tiles.get(key);
+    let key = tileKey(panel.number, this.state.index, levels, place);
     const { revision } = panel;
-    if ((cached && cached.revision === revision) || panel.failed.get(key) === revision) return [];
+    const isKnown = () =>
+      this.cache.tiles.get(key)?.revision === revision || panel.failed.get(key) === revision;
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
+    let plain;
+    if (isKnown()) {
+      plain = this.cache.tiles.get(key);
+      if (!plain?.underflows || this.state.scale !== "log") return [];
+      key = logsKey(key);
+      if (isKnown()) return [];
+      content.logs = true;
+    }
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
       if (this.refused(panel, key, reply, revision)) return;
-      this.takeTile(key, panel, { ...reply, levels, revision }, buffers);
+      this.takeTile(key, panel, { ...reply, levels, revision, plain }, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
     return [{ key, content, done }];
@@ -1766,7 +1803,7 @@ export class Output {
       if (found) list.push({ ...found, tile, edges });
     };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
-      const tile = this.cache.get(tileKey(number, this.state.index, panel.levels, wanted));
+      const tile = this.tileOf(tileKey(number, this.state.index, panel.levels, wanted));
       if (tile) {
         put(fine, tile, panel.levels, wanted, whole);
         continue;
@@ -1778,7 +1815,7 @@ export class Output {
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
-        const parent = this.cache.get(tileKey(number, this.state.index, up.levels, up.place));
+        const parent = this.tileOf(tileKey(number, this.state.index, up.levels, up.place));
         if (!parent) continue;
         put(coarse, parent, up.levels, up.place, within);
         break;
@@ -1816,7 +1853,7 @@ export class Output {
   shownAt({ placements }, x, y) {
     const found = cellAt(placements, x, y);
     if (!found || found.tile.isPicture) return NaN;
-    return found.tile.values[found.cell] * found.tile.unit + found.tile.offset;
+    return valueAt(found.tile, found.cell);
   }
 
   drawCharts() {

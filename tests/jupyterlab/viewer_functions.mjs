@@ -250,6 +250,56 @@ const TESTS = {
     );
   },
 
+  limits_far_from_a_tiles_numbers_colour_it_and_overflow_nothing() {
+    const cases = [
+      [2 ** -133, [-1, 1], "linear", [1, -1], [128, 128]],
+      [2 ** -1000, [-1e300, 3e300], "linear", [1, -1], [65, 65]],
+      [2 ** 996, [1e-300, 1e300], "log", [1, 2 ** -40], [255, 250]],
+      [2 ** 996, [0, 1e-20], "symlog", [1, 0, -1], [255, 1, 1]],
+      [2 ** -1000, [1, 100], "log", [1], [1]],
+    ];
+    for (const [unit, limits, scale, values, indices] of cases) {
+      const how = viewer.colouring({ offset: 0, unit }, limits, scale);
+      for (const number of [how.low, how.high, how.linear]) {
+        assert.ok(Number.isFinite(Math.fround(number)), `${unit} ${scale} ${number}`);
+      }
+      assert.ok(Math.fround(how.linear) > 0 || scale === "linear");
+      assert.deepEqual(values.map((value) => viewer.paletteIndex(value, how)), indices);
+    }
+  },
+
+  on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
+    const info = { kind: "image", shape: [1, 4] };
+    const plain = {
+      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), underflows: true, offset: 0, unit: 1,
+    };
+    const output = outputOf([{ info, tile: plain }], { scale: "linear" });
+    Object.assign(output, { requests: requestsOf().requests, root: { dataset: {} } });
+    output.render = output.tellTile = () => {};
+    const [panel] = output.panels;
+    const wished = () => output.tileWish(panel, [0, 0], [0, 0]);
+    assert.deepEqual(wished(), []);
+    output.state.scale = "log";
+    assert.deepEqual(output.limits, [1, 1]);
+    const [{ content, done }] = wished();
+    assert.equal(content.logs, true);
+    const bytes = new Uint8Array(Float32Array.of(0, -230.2585, -Infinity, -Infinity).buffer);
+    done({ cells: [1, 4], offset: 0, unit: 1 }, [bytes], 0);
+    assert.deepEqual(wished(), []);
+    const tile = output.tileOf(output.overviewKey(panel));
+    const values = viewer.trueValues(tile);
+    assert.ok(Math.abs(values[1] / 1e-100 - 1) < 1e-4);
+    assert.deepEqual([values[0], values[2], values[3]], [1, 0, -2]);
+    assert.ok(output.limits[0] < 0.01); // a percentile of both
+    const how = viewer.colouring(tile, [1e-200, 1], "log");
+    const found = [...tile.values, NaN].map((value) => viewer.paletteIndex(value, how));
+    assert.deepEqual(found, [255, 128, 1, 1, 0]);
+    output.state.scale = "linear";
+    assert.equal(output.tileOf(output.overviewKey(panel)).plain, undefined);
+    panel.revision += 1; // the plain one comes first
+    assert.equal(wished()[0].content.logs, undefined);
+  },
+
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
     const tile = { cells: [10, 10] };
     const edges = [-3.2, 17.49, 60.5, 100.1];

@@ -150,6 +150,24 @@ def test_plain_float32_travels_as_it_is() -> None:
     assert (offset, unit) == (0.0, 1.0) and np.array_equal(numbers, values)
 
 
+def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> None:
+    values = np.array([[1.0, 1e-100, 1e-40], [0, -1e-100, np.nan]])
+    panel = panel_of(values)
+    plain, reply = tile_of(panel, [0, 0], [0, 0])
+    assert reply["underflows"] and plain[0, 1] == 0
+    of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
+    logs = np.frombuffer(data, np.float32).reshape(2, 3) * of_logs["unit"] + of_logs["offset"]
+    assert not of_logs["underflows"]
+    assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
+    assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
+    for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
+        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
+    line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
+    assert line["cells"] == [3]
+    refused, _ = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=1)
+    assert "logs is 1" in refused["error"]
+
+
 def test_a_line_keeps_one_spike_at_every_level() -> None:
     values = np.zeros(1_000_000, np.float32)
     values[765_432] = 7

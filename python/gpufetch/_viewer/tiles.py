@@ -35,6 +35,7 @@ _COLOURS = 256
 _FLOAT32_STEP = 2.0**-24  # at least, as a fraction of the number
 _FLOAT32_LARGEST = 1e38
 _FLOAT32_SMALLEST = 1e-36  # below that there are fewer and fewer digits
+_FLOAT32_NORMAL = float(np.finfo(np.float32).smallest_normal)  # below that it may be 0 on a page
 
 
 class Options(NamedTuple):
@@ -50,9 +51,10 @@ class Tile(NamedTuple):
     """Cells as they travel. A cell's value is `unit` times the number that is sent plus `offset`.
 
     `cells` is the number of cells along each axis, `note` says how these were reduced, and
-    `left_out` counts elements that are in none of them, by their names. The bytes of a line's are
-    float32 pairs, lowest and highest, those of a picture's are RGBA, and all others are float32 in
-    C order.
+    `left_out` counts elements that are in none of them, by their names. `underflows` says that the
+    numbers do not hold the smallest positive values: a tile of logarithms does. The bytes of a
+    line's are float32 pairs, lowest and highest, those of a picture's are RGBA, and all others are
+    float32 in C order.
     """
 
     cells: tuple[int, ...]
@@ -61,6 +63,7 @@ class Tile(NamedTuple):
     unit: float
     note: str
     left_out: dict[str, int]
+    underflows: bool = False
 
 
 def level_count(length: int, cells: int) -> int:
@@ -97,6 +100,13 @@ def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, f
         unit = 2.0 ** max(-1000, int(np.frexp(largest)[1]) - 1)
         numbers = numbers / unit
     return numbers.astype(np.float32), offset, unit
+
+
+def logarithms(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Natural logarithms, -inf for what is not above 0."""
+    with np.errstate(all="ignore"):
+        numbers = np.log(np.asarray(values, np.float64))
+    return np.where(values <= 0, -np.inf, numbers)
 
 
 class Panel(ABC):
@@ -146,13 +156,22 @@ class Panel(ABC):
         """The plane or line at an index of each leading axis."""
         return Source(self.array[tuple(index)] if index else self.array)
 
-    def tile(self, index: Sequence[int], levels: Sequence[int], place: Sequence[int]) -> Tile:
-        """Read one tile: for each axis that is shown its level, and its place there."""
+    def tile(
+        self,
+        index: Sequence[int],
+        levels: Sequence[int],
+        place: Sequence[int],
+        is_log: bool = False,
+    ) -> Tile:
+        """Read one tile: for each axis that is shown its level, and its place there.
+
+        With `is_log` it is one of logarithms; not of a picture in colours.
+        """
         ranges = [
             tile_range(n, level, number, self.tile_cells)
             for n, level, number in zip(self.shape, levels, place, strict=True)
         ]
-        return self.read(self.at(index), ranges)
+        return self.read(self.at(index), ranges, is_log)
 
     def encoded(self, tile: Tile) -> bytes:
         """The tile's data as a chunk of docs/format.md."""
@@ -172,12 +191,17 @@ class Panel(ABC):
         """The step that the tensor's program completed last; None if no program says steps."""
         return self.array._gpufetch_view().last_step()
 
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+    def read(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]], is_log: bool = False
+    ) -> Tile:
         """Read cells, as they travel: ranges as in `cells`."""
         values, note = self.cells(source, ranges)
-        numbers, offset, unit = compact(values)
+        numbers, offset, unit = compact(logarithms(values) if is_log else values)
+        # With an offset, values are close together.
+        small = (values > 0) & (np.abs(numbers) < _FLOAT32_NORMAL)
+        underflows = not is_log and offset == 0 and bool(small.any())
         cells = numbers.shape[: len(self.shape)]
-        return Tile(cells, numbers.tobytes(), offset, unit, *note)
+        return Tile(cells, numbers.tobytes(), offset, unit, *note, underflows)
 
     @abstractmethod
     def cells(
@@ -257,7 +281,9 @@ class ColourPanel(ImagePanel):
         Panel.__init__(self, source, name, options, (rows, rows + 1))
         self._plane(self.at((0,) * len(self.leading)))
 
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+    def read(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]], is_log: bool = False
+    ) -> Tile:
         values, note = self.cells(source, ranges)
         with np.errstate(all="ignore"):
             rgba = picture(values, self.array.dtype, *self.options.limits, (*NAN_COLOUR, 255))
