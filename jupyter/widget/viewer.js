@@ -389,7 +389,7 @@ function logarithm(limit) {
   return Math.log(Math.max(limit, Number.MIN_VALUE));
 }
 
-/** The colouring from limit to limit; smaller where float32 does not hold limits in a tile's unit. */
+/** From limit to limit; numbers are made smaller where float32 does not hold limits in their unit. */
 function linearColouring(tile, limits) {
   const ends = limits.map((limit) => limit - tile.offset);
   const most = Math.max(...ends.map(Math.abs));
@@ -1075,6 +1075,7 @@ export class Output {
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
     this.error = "";
+    this.refusal = ""; // of limits that were given
     this.undo = [];
     this.build();
     this.listen();
@@ -1180,7 +1181,7 @@ export class Output {
       this.automaticButton, this.histogramButton, this.profileButton,
       this.playButton,
       this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
-      this.button("NPY", "save the cells that are shown, a NumPy file for each tensor", () => this.saveNpy()),
+      this.button("NPY", "save the cells shown, a NumPy file a tensor", () => this.saveNpy()),
       this.button("?", "keys (?)", () => this.toggleHelp()),
     ];
     const ofColours = [this.cmap, this.range];
@@ -1444,7 +1445,7 @@ export class Output {
     limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
     const isCrossed = limits.every((limit) => limit !== null) && limits[0] > limits[1];
     const [low, high] = limits;
-    this.error = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
+    this.refusal = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
     if (isCrossed) this.render();
     else this.update({ limits });
   }
@@ -1933,7 +1934,7 @@ export class Output {
   alertText() {
     if (this.isDead) return DEAD;
     if (this.requests.age() > BUSY_MS) return BUSY;
-    return this.error;
+    return this.error || this.refusal;
   }
 
   tellControls() {

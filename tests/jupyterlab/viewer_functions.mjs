@@ -490,9 +490,9 @@ const TESTS = {
     output.render = () => {};
     output.setLimit(0, "90");
     assert.deepEqual(output.state.limits, [5, 10]);
-    assert.match(output.error, /lower limit, 90, is above the upper one, 10/);
+    assert.match(output.refusal, /lower limit, 90, is above the upper one, 10/);
     output.setLimit(0, "7");
-    assert.deepEqual([output.state.limits, output.error], [[7, 10], ""]);
+    assert.deepEqual([output.state.limits, output.refusal], [[7, 10], ""]);
   },
 
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {
