@@ -35,6 +35,8 @@ const LINE_HEIGHT = 240;
 const CHART_HEIGHT = 110;
 const FILLS_ABOVE = 8; // an image that is so many times longer than high fills the space
 const COLOURS = 255;
+const FLOAT32_NORMAL = 2 ** -126; // below that a number has fewer digits
+const FLOAT32_LARGE = 1e37; // with room for a few times as much
 const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
 
 // --- Windows ------------------------------------------------------------------------------------
@@ -134,6 +136,11 @@ export function tileBox(panel, levels, place) {
 /** A tile's name: what it is of, without when it was read. */
 export function tileKey(number, index, levels, place) {
   return [number, index.join(), levels.join(), place.join()].join("/");
+}
+
+/** The name of a tile of logarithms, by that of the plain one. */
+function logsKey(key) {
+  return `${key}/logs`;
 }
 
 /** Levels and place of the overview. */
@@ -350,37 +357,64 @@ export function automaticLimits(values, scale, percents = PERCENTILES) {
   return found[0] < found[1] ? found : percentiles(shown, [0, 100]);
 }
 
+/** Limits of a person's choice, and those that were found where none is chosen. */
+export function chosenLimits(chosen, found, scale) {
+  // A logarithm has no limit at 0 or below.
+  const isUsable = (limit) => limit !== null && (scale !== "log" || limit > 0);
+  const [low, high] = chosen.map((limit, side) => (isUsable(limit) ? limit : found[side]));
+  if (low <= high) return [low, high];
+  // All values are beyond the one that was chosen.
+  const one = isUsable(chosen[1]) ? high : low;
+  return [one, one];
+}
+
+/**
+ * A value of a tile as it is in the tensor. A tile of logarithms has a plain one, whose numbers are
+ * taken where they are not too small for it.
+ */
+export function valueAt(tile, i) {
+  const { plain } = tile;
+  const value = tile.values[i] * tile.unit + tile.offset;
+  if (!plain) return value;
+  const isSmall = Math.abs(plain.values[i]) < FLOAT32_NORMAL && value > -Infinity;
+  return isSmall ? Math.exp(value) : valueAt(plain, i);
+}
+
 /** A tile's values as they are in the tensor. */
 export function trueValues(tile) {
-  return Float64Array.from(tile.values, (value) => value * tile.unit + tile.offset);
+  return Float64Array.from(tile.values, (_, i) => valueAt(tile, i));
+}
+
+function logarithm(limit) {
+  return Math.log(Math.max(limit, Number.MIN_VALUE));
+}
+
+/** From limit to limit; numbers are made smaller where float32 does not hold limits in their unit. */
+function linearColouring(tile, limits) {
+  const ends = limits.map((limit) => limit - tile.offset);
+  const most = Math.max(...ends.map(Math.abs));
+  const linear = Math.min(1, FLOAT32_LARGE / (most / tile.unit));
+  const [low, high] = ends.map(
+    (end) => (linear < 1 ? (end / most) * FLOAT32_LARGE : end / tile.unit)
+  );
+  return { scale: 0, low, high, shift: 0, linear };
 }
 
 /** What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. */
 export function colouring(tile, limits, scale) {
   const [low, high] = limits;
+  if (tile.plain) return linearColouring(tile, limits.map(logarithm));
   // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
   const isNarrow = high - low < NARROW * Math.abs(tile.offset);
-  if (scale === "linear" || isNarrow) {
-    return {
-      scale: 0,
-      low: (low - tile.offset) / tile.unit,
-      high: (high - tile.offset) / tile.unit,
-      shift: 0,
-      linear: 1,
-    };
-  }
+  if (scale === "linear" || isNarrow) return linearColouring(tile, limits);
   const shift = tile.offset / tile.unit;
   if (scale === "log") {
-    const least = Math.max(low, Number.MIN_VALUE) / tile.unit;
-    return {
-      scale: 1,
-      low: Math.log(least),
-      high: Math.log(Math.max(high / tile.unit, least)),
-      shift,
-      linear: 1,
-    };
+    // Their quotients may be too small for a number.
+    const [from, to] = limits.map((limit) => logarithm(limit) - Math.log(tile.unit));
+    return { scale: 1, low: from, high: Math.max(from, to), shift, linear: 1 };
   }
-  const linear = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100 / tile.unit;
+  const widest = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100;
+  const linear = Math.max(widest / tile.unit, FLOAT32_NORMAL);
   return {
     scale: 2,
     low: Math.asinh(low / tile.unit / linear),
@@ -392,7 +426,7 @@ export function colouring(tile, limits, scale) {
 
 /** A value on the scale of a colouring. */
 export function onScale(value, { scale, shift, linear }) {
-  if (scale === 0) return value;
+  if (scale === 0) return value * linear;
   const moved = value + shift;
   if (scale === 1) return moved > 0 ? Math.log(moved) : -Infinity;
   return Math.asinh(moved / linear);
@@ -433,6 +467,59 @@ export function placed(tile, edges, within) {
 /** The cell of a pixel, counted from the clip's first one. */
 function cellOf(first, step, pixel, count) {
   return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
+}
+
+/** The tile that is drawn at a pixel and the number of its cell there; null where there is none. */
+function cellAt(placements, x, y) {
+  for (let i = placements.length - 1; i >= 0; i--) {
+    const { tile, clip, first, step } = placements[i];
+    if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3]) continue;
+    // A line's tile has one row, of pairs.
+    const [rows, columns] = tile.cells.length < 2 ? [1, tile.cells[0]] : tile.cells;
+    const row = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows);
+    return { tile, cell: row * columns + cellOf(first[0], step[0], Math.floor(x - clip[0]), columns) };
+  }
+  return null;
+}
+
+/**
+ * What a canvas shows, and its shape: a value for each pixel, a line's lowest and highest for each
+ * column, a picture's red, green, blue and opacity. NaN, or no opacity, where nothing is.
+ */
+export function shownCells(kind, placements, { width, height }) {
+  const isLine = kind === "line";
+  const rows = isLine ? 1 : height;
+  const each = { line: 2, colour: 4 }[kind] ?? 1;
+  const length = rows * width * each;
+  const values = kind === "colour" ? new Uint8Array(length) : new Float64Array(length).fill(NaN);
+  for (let pixel = 0; pixel < rows * width; pixel++) {
+    const found = cellAt(placements, pixel % width, Math.floor(pixel / width));
+    if (!found) continue;
+    const { tile, cell } = found;
+    for (let i = 0; i < each; i++) {
+      values[each * pixel + i] = valueAt(tile, each * cell + i);
+    }
+  }
+  return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
+}
+
+/**
+ * How the cells that are shown were reduced, and what of their tiles' elements is in none of them.
+ * That is counted when all tiles are of one level, so that no element counts twice.
+ */
+export function noteOf(placements) {
+  const tiles = [...new Set(placements.map(({ tile }) => tile))];
+  const isFine = ({ levels }) => levels.join() === tiles.at(-1).levels.join();
+  const counts = {};
+  if (tiles.every(isFine)) {
+    for (const tile of tiles) {
+      for (const [name, count] of Object.entries(tile.left_out ?? {})) {
+        counts[name] = (counts[name] ?? 0) + count;
+      }
+    }
+  }
+  const texts = Object.entries(counts).map(([name, n]) => `${n.toLocaleString("en")} ${name}`);
+  return [tiles.find(isFine)?.note, ...texts].filter(Boolean).join(", ");
 }
 
 /** Draws tiles on the CPU. The pixels of their cells are kept, so that panning copies them alone. */
@@ -507,7 +594,7 @@ uniform float shift, linear;
 uniform int scale, isPicture;
 out vec4 colour;
 float onScale(float value) {
-  if (scale == 0) return value;
+  if (scale == 0) return value * linear;
   float moved = value + shift;
   if (scale == 1) return moved > 0.0 ? log(moved) : -3.4e38;
   float x = abs(moved) / linear;
@@ -682,14 +769,19 @@ function sharedRenderer() {
 
 // --- Export -------------------------------------------------------------------------------------
 
-/** An .npy file of float64. */
+/** An .npy file of float64, or of bytes. */
 export function npyFile(values, shape) {
   const lengths = shape.map((length) => `${length},`).join(" ");
-  const head = `{'descr': '<f8', 'fortran_order': False, 'shape': (${lengths}), }`;
+  const isBytes = values instanceof Uint8Array;
+  const head = `{'descr': '${isBytes ? "|u1" : "<f8"}', 'fortran_order': False, 'shape': (${lengths}), }`;
   const length = Math.ceil((head.length + 11) / 64) * 64;
-  const bytes = new Uint8Array(length + values.length * 8);
+  const bytes = new Uint8Array(length + values.byteLength);
   bytes.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, (length - 10) & 255, (length - 10) >> 8]);
   bytes.set(new TextEncoder().encode(head.padEnd(length - 11) + "\n"), 10);
+  if (isBytes) {
+    bytes.set(values, length);
+    return bytes;
+  }
   const view = new DataView(bytes.buffer, length);
   values.forEach((value, i) => view.setFloat64(8 * i, value, true));
   return bytes;
@@ -808,6 +900,16 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/** Where a canvas's pixels are on the page, within its border: browsers draw whole pixels. */
+function contentBox(canvas) {
+  const { left, right, top, bottom } = canvas.getBoundingClientRect();
+  const { clientLeft: across, clientTop: down } = canvas;
+  const [x0, x1, y0, y1] = [left + across, right - across, top + down, bottom - down].map(
+    (edge) => Math.round(edge * devicePixelRatio) / devicePixelRatio
+  );
+  return { left: x0, top: y0, width: x1 - x0, height: y1 - y0 };
+}
+
 /** A number in few digits, as a person would write it. */
 export function numberText(value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "-inf";
@@ -825,12 +927,29 @@ function place(value, [low, high], how) {
   return (onScale(value, how) - from) / (to - from || 1);
 }
 
-/** Draw bars of counts, and where the limits of colours are. */
-function drawHistogram(context, { counts, range }, limits, ink) {
+/** What a histogram shows, or why there is none; "" before it was counted. */
+export function histogramText(counted) {
+  if (!counted) return "";
+  const { counts, range } = counted;
+  if (!range) return "no histogram: no element is finite";
+  const [low, high] = range.map(numberText);
+  if (counts) return `histogram from ${low} to ${high}`;
+  const what = range[0] === range[1] ? `one value: ${low}` : `values from ${low} to ${high}`;
+  return `no histogram: ${what}`;
+}
+
+/** Draw bars of counts, and where the limits of colours are; only the text where none are. */
+function drawHistogram(context, counted, text, limits, ink) {
   const { width, height } = context.canvas;
   context.clearRect(0, 0, width, height);
-  const top = Math.log1p(Math.max(...counts));
   context.fillStyle = ink;
+  if (!counted?.counts) {
+    context.font = "12px sans-serif";
+    context.fillText(text, 2, height / 2);
+    return;
+  }
+  const { counts, range } = counted;
+  const top = Math.log1p(Math.max(...counts));
   counts.forEach((count, i) => {
     const tall = count ? Math.max(1, (Math.log1p(count) / top) * (height - 14)) : 0;
     context.fillRect(
@@ -919,9 +1038,7 @@ function drawLine(context, placements, limits, scale, ink) {
     const first = Math.max(0, Math.floor((clip[0] - edges[0]) / step) - 1);
     const last = Math.min(count, Math.ceil((clip[1] - edges[0]) / step) + 1);
     for (let i = first, isDown = false; i < last; i++) {
-      const [low, high] = [
-        tile.values[2 * i], tile.values[2 * i + 1],
-      ].map((value) => value * tile.unit + tile.offset);
+      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
       const x = edges[0] + (i + 0.5) * step;
       if (Number.isNaN(low)) {
         isDown = false;
@@ -940,7 +1057,7 @@ function drawLine(context, placements, limits, scale, ink) {
 // --- The viewer ---------------------------------------------------------------------------------
 
 /** One output area that shows a viewer: several may show the same one. */
-class Output {
+export class Output {
   constructor(model, root) {
     this.model = model;
     this.root = root;
@@ -952,16 +1069,13 @@ class Output {
     }
     this.cache = new Cache(CACHE_NBYTES);
     this.requests = new Requests((content) => model.send(content), () => performance.now());
-    this.revision = 0; // of the contents; tiles of an older one are shown until newer ones come
     this.mustBePlain = ""; // why tiles must not be encoded
-    this.failed = new Map(); // by the key of a wish: the revision at which it was refused
     this.isVisible = false;
     this.isSettled = true;
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
-    this.step = undefined;
-    this.lastTick = 0;
     this.error = "";
+    this.refusal = ""; // of limits that were given
     this.undo = [];
     this.build();
     this.listen();
@@ -1006,6 +1120,10 @@ class Output {
     const context = canvas.getContext("2d", { willReadFrequently: false });
     return {
       info, number, canvas, context, placements: [], levels: [],
+      revision: 0, // of the contents; tiles of an older one are shown until newer ones come
+      failed: new Map(), // by the key of a wish: the revision at which it was refused
+      step: undefined, // the program's last
+      askedAt: -Infinity, // when that was told
       figure: element("figure", {}, caption, canvas),
     };
   }
@@ -1063,7 +1181,7 @@ class Output {
       this.automaticButton, this.histogramButton, this.profileButton,
       this.playButton,
       this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
-      this.button("NPY", "save the cells that are shown as NumPy file", () => this.saveNpy()),
+      this.button("NPY", "save the cells shown, a NumPy file a tensor", () => this.saveNpy()),
       this.button("?", "keys (?)", () => this.toggleHelp()),
     ];
     const ofColours = [this.cmap, this.range];
@@ -1142,14 +1260,15 @@ class Output {
     else this.requests.want([]);
   }
 
-  /** The point of the window under an event, in fractions of the axes. */
+  /** The middle of the pixel under an event, in fractions of the axes. */
   fraction(event) {
-    const box = event.target.getBoundingClientRect();
+    const { width, height } = event.target;
+    const box = contentBox(event.target);
+    // A little more, since an event may lie on the edge of a pixel.
+    const x = Math.floor(((event.clientX - box.left) / box.width) * width + 1e-3) + 0.5;
+    const y = Math.floor(((event.clientY - box.top) / box.height) * height + 1e-3) + 0.5;
     const [left, right, top, bottom] = this.window;
-    return [
-      left + ((event.clientX - box.left) / box.width) * (right - left),
-      top + ((event.clientY - box.top) / box.height) * (bottom - top),
-    ];
+    return [left + (x / width) * (right - left), top + (y / height) * (bottom - top)];
   }
 
   /** The wheel zooms if the viewer has the focus or Ctrl is pressed; else it scrolls the page. */
@@ -1175,7 +1294,7 @@ class Output {
     if (this.drag?.isProfile) {
       this.update({ profile: [...this.drag.from, ...this.fraction(event)] });
     } else if (this.drag) {
-      const box = event.target.getBoundingClientRect();
+      const box = contentBox(event.target);
       const [left, right, top, bottom] = this.window;
       this.look(
         panned(
@@ -1304,9 +1423,14 @@ class Output {
     const { canvas, info } = this.panels[0];
     const [left, right, top, bottom] = this.window;
     const lengths = this.isLine ? [info.shape[0], 1] : [info.shape[1], info.shape[0]];
-    const half = [canvas.width / lengths[0] / 2, canvas.height / lengths[1] / 2];
-    const middle = [(left + right) / 2, (top + bottom) / 2];
-    this.look([middle[0] - half[0], middle[0] + half[0], middle[1] - half[1], middle[1] + half[1]]);
+    // From an edge of an element on, so that none ends in the middle of a pixel.
+    const ends = [
+      [(left + right) / 2, lengths[0], canvas.width], [(top + bottom) / 2, lengths[1], canvas.height],
+    ].map(([middle, length, count]) => {
+      const first = Math.round(middle * length - count / 2);
+      return [first / length, (first + count) / length];
+    });
+    this.look(ends.flat());
   }
 
   setIndex(axis, number) {
@@ -1319,7 +1443,11 @@ class Output {
     const limits = [...this.state.limits];
     const number = Number(text);
     limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
-    this.update({ limits });
+    const isCrossed = limits.every((limit) => limit !== null) && limits[0] > limits[1];
+    const [low, high] = limits;
+    this.refusal = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
+    if (isCrossed) this.render();
+    else this.update({ limits });
   }
 
   automateLimits() {
@@ -1341,19 +1469,17 @@ class Output {
   /** Limits of colours: those that were set, else percentiles of the overviews. */
   get limits() {
     const overviews = this.panels.map(
-      (panel) => this.cache.get(this.overviewKey(panel))
+      (panel) => this.tileOf(this.overviewKey(panel))
     ).filter((tile) => tile && !tile.isPicture);
-    if ((!this.automatic || this.automatic.count < overviews.length) && overviews.length) {
+    const count = overviews.length + overviews.filter(({ plain }) => plain).length;
+    if ((!this.automatic || this.automatic.count < count) && count) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { count: overviews.length, limits };
+      this.automatic = { count, limits };
     }
-    const found = this.automatic?.limits ?? [0, 1];
-    // A logarithm has no limit at 0 or below.
-    const isUsable = (limit) => limit !== null && (this.state.scale !== "log" || limit > 0);
-    return this.state.limits.map((limit, side) => (isUsable(limit) ? limit : found[side]));
+    return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
 
   // --- What is asked of the kernel ---
@@ -1362,16 +1488,31 @@ class Output {
     return tileKey(number, this.state.index, ...overviewOf(info));
   }
 
+  /** The tile to draw by a key: that of logarithms where those are needed, and are here. */
+  tileOf(key) {
+    const plain = this.cache.get(key);
+    const needsLogs = plain?.underflows && this.state.scale === "log";
+    return (needsLogs && this.cache.get(logsKey(key))) || plain;
+  }
+
   tileWish(panel, levels, place) {
-    const key = tileKey(panel.number, this.state.index, levels, place);
-    const cached = this.cache.tiles.get(key);
-    const revision = this.revision;
-    if ((cached && cached.revision === revision) || this.failed.get(key) === revision) return [];
+    let key = tileKey(panel.number, this.state.index, levels, place);
+    const { revision } = panel;
+    const isKnown = () =>
+      this.cache.tiles.get(key)?.revision === revision || panel.failed.get(key) === revision;
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
+    let plain;
+    if (isKnown()) {
+      plain = this.cache.tiles.get(key);
+      if (!plain?.underflows || this.state.scale !== "log") return [];
+      key = logsKey(key);
+      if (isKnown()) return [];
+      content.logs = true;
+    }
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
-      if (this.refused(key, reply, revision)) return;
-      this.takeTile(key, panel, revision, reply, buffers);
+      if (this.refused(panel, key, reply, revision)) return;
+      this.takeTile(key, panel, { ...reply, levels, revision, plain }, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
     return [{ key, content, done }];
@@ -1383,12 +1524,12 @@ class Output {
     this.root.dispatchEvent(new CustomEvent("gpufetch:tile", { bubbles: true, detail }));
   }
 
-  takeTile(key, panel, revision, reply, buffers) {
+  takeTile(key, panel, reply, buffers) {
     const isPicture = panel.info.kind === "colour";
     const bytes = this.tileBytes(panel, reply, buffers[0]);
     if (!bytes) return;
     const values = isPicture ? bytes : new Float32Array(bytes.buffer);
-    this.cache.put(key, { ...reply, values, isPicture, revision });
+    this.cache.put(key, { ...reply, values, isPicture });
     this.root.dataset.tiles = reply.encoded ? "encoded" : "plain";
     this.error = "";
     this.render();
@@ -1451,9 +1592,9 @@ class Output {
   }
 
   /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
-  refused(key, reply, revision = this.revision) {
+  refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
-    this.failed.set(key, revision);
+    panel.failed.set(key, revision);
     this.error = reply.error;
     this.render();
     return true;
@@ -1477,17 +1618,18 @@ class Output {
       wishes.push(...this.histogramWish());
     }
     if (wishes.length) wishes.unshift(...this.lineWish());
-    wishes.push(...this.stepWish(wishes.length));
+    if (!wishes.length) wishes.push(...this.stepWishes());
     this.requests.want(wishes);
   }
 
   valueWish() {
     const pointed = this.drag ? null : this.pointed();
     if (!pointed || this.exact?.key === pointed.key) return [];
-    if (this.failed.get(pointed.key) === this.revision) return [];
     const { key, number, at } = pointed;
+    const panel = this.panels[number];
+    if (panel.failed.get(key) === panel.revision) return [];
     const done = (reply) => {
-      if (this.refused(key, reply)) return;
+      if (this.refused(panel, key, reply)) return;
       this.exact = { key, text: reply.text };
       this.render();
     };
@@ -1495,34 +1637,41 @@ class Output {
   }
 
   histogramWish() {
-    const key = ["histogram", this.state.index.join(), this.revision].join("/");
+    const [panel] = this.panels;
+    const key = ["histogram", this.state.index.join(), panel.revision].join("/");
     if (!this.state.histogram || this.counted?.key === key) return [];
-    if (this.failed.get(key) === this.revision) return [];
+    if (panel.failed.get(key) === panel.revision) return [];
     const done = (reply) => {
-      if (this.refused(key, reply)) return;
-      this.counted = { key, ...reply };
+      this.counted = reply.error ? null : { key, ...reply };
+      if (this.refused(panel, key, reply)) return;
       this.render();
     };
     return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
   }
 
-  /** While it plays, and everything is here, ask whether the contents have changed. */
-  stepWish(others) {
-    if (!this.state.playing || others || performance.now() - this.lastTick < PLAY_MS) return [];
-    const done = (reply) => {
-      this.lastTick = performance.now();
-      if (reply.error) this.error = reply.error;
-      else if (reply.step === null || reply.step !== this.step) this.renew();
-      this.step = reply.step ?? undefined;
-      this.render();
-    };
-    return [{ key: "step", content: { op: "step", panel: 0 }, done }];
+  /** While it plays, and everything is here: whether each panel's contents have changed. */
+  stepWishes() {
+    const isDue = ({ askedAt }) => performance.now() - askedAt >= PLAY_MS;
+    if (!this.state.playing) return [];
+    const due = this.panels.filter(isDue).sort((a, b) => a.askedAt - b.askedAt);
+    return due.map((panel) => {
+      const done = (reply) => {
+        panel.askedAt = performance.now();
+        if (reply.error) this.error = reply.error;
+        else if (reply.step === null || reply.step !== panel.step) this.renew([panel]);
+        panel.step = reply.step ?? undefined;
+        this.render();
+      };
+      return { key: `step/${panel.number}`, content: { op: "step", panel: panel.number }, done };
+    });
   }
 
   /** The contents may have changed: read what is shown anew, and show what is here until then. */
-  renew() {
-    this.revision += 1;
-    this.failed.clear();
+  renew(panels = this.panels) {
+    for (const panel of panels) {
+      panel.revision += 1;
+      panel.failed.clear();
+    }
     this.exact = null;
     this.plan();
   }
@@ -1558,10 +1707,11 @@ class Output {
       (fraction, axis) => Math.floor(fraction * shape[axis])
     );
     if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    const { revision } = this.panels[number];
     return {
       number,
       at: place,
-      key: ["value", number, this.state.index.join(), place.join(), this.revision].join("/"),
+      key: ["value", number, this.state.index.join(), place.join(), revision].join("/"),
     };
   }
 
@@ -1580,7 +1730,7 @@ class Output {
       if (canvas.width !== width || canvas.height !== height) {
         [canvas.width, canvas.height] = [width, height];
       }
-      canvas.style.height = `${height / devicePixelRatio}px`;
+      canvas.style.height = `${height / devicePixelRatio + 2 * canvas.clientTop}px`;
       canvas.style.aspectRatio = info.shape.length < 2 ? "" : "auto";
     }
     this.render();
@@ -1654,7 +1804,7 @@ class Output {
       if (found) list.push({ ...found, tile, edges });
     };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
-      const tile = this.cache.get(tileKey(number, this.state.index, panel.levels, wanted));
+      const tile = this.tileOf(tileKey(number, this.state.index, panel.levels, wanted));
       if (tile) {
         put(fine, tile, panel.levels, wanted, whole);
         continue;
@@ -1666,7 +1816,7 @@ class Output {
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
-        const parent = this.cache.get(tileKey(number, this.state.index, up.levels, up.place));
+        const parent = this.tileOf(tileKey(number, this.state.index, up.levels, up.place));
         if (!parent) continue;
         put(coarse, parent, up.levels, up.place, within);
         break;
@@ -1700,32 +1850,25 @@ class Output {
     }
   }
 
-  /** The value of the cell that is drawn at a pixel; NaN where there is none. */
+  /** The value of the cell that is drawn at a pixel; NaN where there is none, and for colours. */
   shownAt({ placements }, x, y) {
-    for (let i = placements.length - 1; i >= 0; i--) {
-      const { tile, clip, first, step } = placements[i];
-      if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3] || tile.isPicture) continue;
-      const [rows, columns] = tile.cells;
-      const cell = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows) * columns + cellOf(
-        first[0], step[0], Math.floor(x - clip[0]), columns,
-      );
-      return tile.values[cell] * tile.unit + tile.offset;
-    }
-    return NaN;
+    const found = cellAt(placements, x, y);
+    if (!found || found.tile.isPicture) return NaN;
+    return valueAt(found.tile, found.cell);
   }
 
   drawCharts() {
     this.sizeChart(this.chart, this.state.histogram);
-    if (this.state.histogram && this.counted?.counts) {
-      drawHistogram(this.chart.getContext("2d"), this.counted, this.limits, this.ink());
-      const [low, high] = this.counted.range.map(numberText);
-      this.chart.setAttribute("aria-label", `histogram from ${low} to ${high}`);
+    if (this.state.histogram) {
+      const text = histogramText(this.counted);
+      drawHistogram(this.chart.getContext("2d"), this.counted, text, this.limits, this.ink());
+      this.chart.setAttribute("aria-label", text);
     }
     const hasProfile = this.state.profile && !this.isLine;
     this.sizeChart(this.profileChart, hasProfile);
     if (hasProfile) {
       const lines = this.panels.map((panel) => this.profileOf(panel));
-      const names = this.infos.map(({ name }, number) => name || `tensor ${number}`);
+      const names = this.infos.map((_, number) => this.nameOf(number));
       drawProfile(this.profileChart.getContext("2d"), lines, names, this.ink());
     }
   }
@@ -1756,13 +1899,20 @@ class Output {
 
   tell() {
     this.tellPointer();
-    const tile = this.panels[0].placements.at(-1)?.tile;
-    const step = this.step === undefined ? "" : `step ${this.step}`;
+    const steps = new Set(this.panels.map(({ step }) => step).filter((step) => step !== undefined));
+    const step = steps.size ? `step ${[...steps].join(", ")}` : "";
     const plain = this.mustBePlain && `tiles are not encoded (${this.mustBePlain})`;
-    const words = [tile?.note, step, this.sampleText(), plain];
+    const words = [...this.noteTexts(), step, this.sampleText(), plain];
     this.note.textContent = words.filter(Boolean).join(" · ");
     this.alert.textContent = this.alertText();
     this.tellControls();
+  }
+
+  /** How each panel's cells were reduced; once where that is the same for all. */
+  noteTexts() {
+    const notes = this.panels.map(({ placements }) => noteOf(placements));
+    if (notes.every((note) => note === notes[0])) return [notes[0]];
+    return notes.map((note, number) => note && `${this.nameOf(number)}: ${note}`);
   }
 
   sampleText() {
@@ -1784,7 +1934,7 @@ class Output {
   alertText() {
     if (this.isDead) return DEAD;
     if (this.requests.age() > BUSY_MS) return BUSY;
-    return this.error;
+    return this.error || this.refusal;
   }
 
   tellControls() {
@@ -1808,6 +1958,10 @@ class Output {
 
   // --- Files ---
 
+  nameOf(number) {
+    return this.infos[number].name || (this.infos.length > 1 ? `tensor ${number}` : "tensor");
+  }
+
   /** All panels beside each other, as they are drawn. */
   savePng() {
     const widths = this.panels.map(({ canvas }) => canvas.width);
@@ -1822,15 +1976,12 @@ class Output {
     all.toBlob((blob) => download(blob, `${this.infos[0].name || "tensor"}.png`));
   }
 
-  /** The first panel's cells, one for each pixel: all that is shown, and NaN where nothing is. */
+  /** What each panel shows, a cell for each pixel: a file for each. */
   saveNpy() {
-    const [panel] = this.panels;
-    const { width, height } = panel.canvas;
-    const values = new Float64Array(width * height);
-    for (let y = 0; y < height; y++) {
-      for (let x = 0; x < width; x++) values[y * width + x] = this.shownAt(panel, x, y);
+    for (const { canvas, info, number, placements } of this.panels) {
+      const { values, shape } = shownCells(info.kind, placements, canvas);
+      download(new Blob([npyFile(values, shape)]), `${this.nameOf(number)}.npy`);
     }
-    download(new Blob([npyFile(values, [height, width])]), `${panel.info.name || "tensor"}.npy`);
   }
 }
 

@@ -20,6 +20,38 @@ function requestsOf() {
   return { sent, clock, requests, wish };
 }
 
+/** An output without elements, whose panels have a tile each: the overview. */
+function outputOf(panels, state = {}) {
+  const output = Object.create(viewer.Output.prototype);
+  const first = { leading: [], tile: 256, name: "" };
+  output.infos = panels.map(({ info }) => ({ ...first, levels: info.shape.map(() => 1), ...info }));
+  output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
+  output.cache = new viewer.Cache(1e9);
+  output.model = { get: () => "" };
+  output.panels = output.infos.map((info, number) => ({
+    info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
+    failed: new Map(), step: undefined, askedAt: -Infinity,
+  }));
+  for (const [number, { tile }] of panels.entries()) {
+    const panel = output.panels[number];
+    panel.levels = panel.info.shape.map(() => 0);
+    if (!tile) continue;
+    output.cache.put(output.overviewKey(panel), { offset: 0, unit: 1, revision: 0, ...tile });
+    panel.placements = output.placements(panel);
+  }
+  return output;
+}
+
+/** A canvas's context that keeps the names of what was called, and the texts. */
+function contextOf(width, height) {
+  const calls = [];
+  const of = (_, name) => name === "canvas" ? { width, height } : (...values) => {
+    calls.push(name === "fillText" ? values[0] : name);
+    return { width: 1 };
+  };
+  return { calls, context: new Proxy({}, { get: of, set: () => true }) };
+}
+
 const TESTS = {
   a_zoom_leaves_the_point_under_the_pointer_where_it_is() {
     const window = viewer.zoomed([0, 1, 0, 1], 0.25, 0.5, 0.5);
@@ -218,6 +250,56 @@ const TESTS = {
     );
   },
 
+  limits_far_from_a_tiles_numbers_colour_it_and_overflow_nothing() {
+    const cases = [
+      [2 ** -133, [-1, 1], "linear", [1, -1], [128, 128]],
+      [2 ** -1000, [-1e300, 3e300], "linear", [1, -1], [65, 65]],
+      [2 ** 996, [1e-300, 1e300], "log", [1, 2 ** -40], [255, 250]],
+      [2 ** 996, [0, 1e-20], "symlog", [1, 0, -1], [255, 1, 1]],
+      [2 ** -1000, [1, 100], "log", [1], [1]],
+    ];
+    for (const [unit, limits, scale, values, indices] of cases) {
+      const how = viewer.colouring({ offset: 0, unit }, limits, scale);
+      for (const number of [how.low, how.high, how.linear]) {
+        assert.ok(Number.isFinite(Math.fround(number)), `${unit} ${scale} ${number}`);
+      }
+      assert.ok(Math.fround(how.linear) > 0 || scale === "linear");
+      assert.deepEqual(values.map((value) => viewer.paletteIndex(value, how)), indices);
+    }
+  },
+
+  on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
+    const info = { kind: "image", shape: [1, 4] };
+    const plain = {
+      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), underflows: true, offset: 0, unit: 1,
+    };
+    const output = outputOf([{ info, tile: plain }], { scale: "linear" });
+    Object.assign(output, { requests: requestsOf().requests, root: { dataset: {} } });
+    output.render = output.tellTile = () => {};
+    const [panel] = output.panels;
+    const wished = () => output.tileWish(panel, [0, 0], [0, 0]);
+    assert.deepEqual(wished(), []);
+    output.state.scale = "log";
+    assert.deepEqual(output.limits, [1, 1]);
+    const [{ content, done }] = wished();
+    assert.equal(content.logs, true);
+    const bytes = new Uint8Array(Float32Array.of(0, -230.2585, -Infinity, -Infinity).buffer);
+    done({ cells: [1, 4], offset: 0, unit: 1 }, [bytes], 0);
+    assert.deepEqual(wished(), []);
+    const tile = output.tileOf(output.overviewKey(panel));
+    const values = viewer.trueValues(tile);
+    assert.ok(Math.abs(values[1] / 1e-100 - 1) < 1e-4);
+    assert.deepEqual([values[0], values[2], values[3]], [1, 0, -2]);
+    assert.ok(output.limits[0] < 0.01); // a percentile of both
+    const how = viewer.colouring(tile, [1e-200, 1], "log");
+    const found = [...tile.values, NaN].map((value) => viewer.paletteIndex(value, how));
+    assert.deepEqual(found, [255, 128, 1, 1, 0]);
+    output.state.scale = "linear";
+    assert.equal(output.tileOf(output.overviewKey(panel)).plain, undefined);
+    panel.revision += 1; // the plain one comes first
+    assert.equal(wished()[0].content.logs, undefined);
+  },
+
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
     const tile = { cells: [10, 10] };
     const edges = [-3.2, 17.49, 60.5, 100.1];
@@ -276,10 +358,168 @@ const TESTS = {
     assert.deepEqual(texts, ["2097152", "0", "-0.5", "6.08e-6", "1e+300", "NaN", "-inf"]);
   },
 
-  an_npy_file_is_numpys() {
-    const file = viewer.npyFile(Float64Array.of(1, NaN, -2, 3.5, 5, 6), [2, 3]);
-    assert.equal(file.length % 64, 48);
-    process.stdout.write(`npy ${Buffer.from(file).toString("base64")}\n`);
+  npy_files_are_numpys() {
+    const files = [
+      viewer.npyFile(Float64Array.of(1, NaN, -2, 3.5, 5, 6), [2, 3]),
+      viewer.npyFile(Uint8Array.of(1, 2, 3, 255), [1, 1, 4]),
+    ];
+    assert.deepEqual(files.map(({ length }) => length % 64), [48, 4]);
+    for (const file of files) {
+      process.stdout.write(`npy ${Buffer.from(file).toString("base64")}\n`);
+    }
+  },
+
+  what_is_saved_are_pairs_of_a_line_colours_of_a_picture_and_values_of_an_image() {
+    const saved = (panels) => {
+      const output = outputOf(panels);
+      return output.panels.map(({ info, placements, canvas }) => {
+        const { values, shape } = viewer.shownCells(info.kind, placements, canvas);
+        return [values.constructor.name, shape, Array.from(values)];
+      });
+    };
+    const line = { info: { kind: "line", shape: [4] }, tile: {
+      cells: [4], values: Float32Array.of(0, 1, 2, 3, NaN, NaN, 6, 7), unit: 2, offset: 1,
+    } };
+    const pairs = [1, 3, 5, 7, NaN, NaN, 13, 15];
+    const twice = [0, 0, 1, 1, 2, 2, 3, 3].flatMap((i) => pairs.slice(2 * i, 2 * i + 2));
+    assert.deepEqual(saved([line]), [["Float64Array", [8, 2], twice]]);
+    const image = { info: { kind: "image", shape: [1, 2] }, tile: {
+      cells: [1, 2], values: Float32Array.of(5, 6), unit: 1, offset: 0,
+    } };
+    const colours = { info: { kind: "colour", shape: [1, 2] }, tile: {
+      cells: [1, 2], values: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8), isPicture: true,
+    } };
+    const [of_image, of_colours] = saved([image, colours]);
+    const rows = Array(4).fill([5, 5, 5, 5, 6, 6, 6, 6]).flat();
+    assert.deepEqual(of_image, ["Float64Array", [4, 8], rows]);
+    assert.deepEqual(of_colours.slice(0, 2), ["Uint8Array", [4, 8, 4]]);
+    assert.deepEqual(of_colours[2].slice(12, 20), [1, 2, 3, 4, 5, 6, 7, 8]);
+    const nothing = saved([{ info: line.info }, { info: colours.info }]);
+    assert.deepEqual(nothing[0].slice(1), [[8, 2], Array(16).fill(NaN)]);
+    assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
+  },
+
+  the_pointer_names_the_element_that_is_drawn_under_it() {
+    globalThis.devicePixelRatio = 1;
+    const [rows, columns] = [64, 96];
+    const values = Float32Array.from({ length: rows * columns }, (_, i) => i);
+    const info = { kind: "image", shape: [rows, columns] };
+    for (const [width, height, x0, y0] of [[51, 33, 10, 20], [50, 32, 10.4, 20.7]]) {
+      const output = outputOf([{ info, tile: { cells: [rows, columns], values } }]);
+      const [panel] = output.panels;
+      const box = { left: x0, right: x0 + width + 2, top: y0, bottom: y0 + height + 2 };
+      panel.canvas = { width, height, clientLeft: 1, clientTop: 1, getBoundingClientRect: () => (
+        { ...box, width: width + 2, height: height + 2 }
+      ) };
+      output.look = (window) => (output.state.window = viewer.kept(window, info.shape));
+      output.showElements();
+      panel.placements = output.placements(panel);
+      for (let y = 0; y < height; y++) {
+        for (let x = 0; x < width; x++) {
+          const [clientX, clientY] = [Math.round(x0 + 1) + x, Math.round(y0 + 1) + y];
+          const at = output.fraction({ target: panel.canvas, clientX, clientY });
+          output.pointer = { number: 0, at };
+          const [row, column] = output.pointed().at;
+          assert.equal(row * columns + column, output.shownAt(panel, x, y), `${width} ${x} ${y}`);
+          assert.deepEqual(output.pixel(panel.canvas, ...at).map(Math.floor), [x, y]);
+        }
+      }
+    }
+  },
+
+  while_it_plays_each_panel_is_followed_and_read_anew_alone() {
+    const image = { info: { kind: "image", shape: [1, 1] }, tile: {
+      cells: [1, 1], values: Float32Array.of(0),
+    } };
+    const output = outputOf([image, image, image], { playing: true });
+    const { sent, requests } = requestsOf();
+    for (let times = 0; times < 3; times++) requests.line.note(100, 1, performance.now());
+    Object.assign(output, { requests, root: { dataset: {} }, isVisible: true, isSettled: true });
+    output.render = () => output.plan();
+    // Of each panel in turn the last step; its tiles of that step are then asked for.
+    const answered = (steps) => {
+      const asked = [];
+      for (const panel of output.panels) panel.askedAt = -1e6;
+      output.plan();
+      while (sent.length) {
+        const { id, op, panel } = sent.shift();
+        asked.push(`${op} ${panel}`);
+        const data = new Uint8Array(4);
+        const reply = op === "step" ? { step: steps[panel] } : { cells: [1, 1], offset: 0, unit: 1 };
+        requests.receive({ id, ...reply }, op === "step" ? [] : [data]);
+      }
+      return asked.sort();
+    };
+    output.tellTile = () => {};
+    const all = ["step 0", "step 1", "step 2"];
+    assert.deepEqual(answered([1, null, 7]), [...all, "tile 0", "tile 1", "tile 2"]);
+    assert.deepEqual(answered([1, null, 7]), [...all, "tile 1"]);
+    assert.deepEqual(answered([1, null, 8]), [...all, "tile 1", "tile 2"]);
+    assert.deepEqual(output.panels.map(({ step }) => step), [1, undefined, 8]);
+  },
+
+  the_note_counts_what_all_tiles_of_a_level_leave_out_for_each_panel() {
+    const tile = (levels, note, left_out) => ({ tile: { levels, note, left_out } });
+    const overview = tile([2, 2], "mean of 4 × 4", { NaN: 9000, "-inf": 1 });
+    const fine = [
+      tile([1, 1], "mean of 2 × 2", { NaN: 1500 }), tile([1, 1], "mean of 2.1 × 2", {}),
+      tile([1, 1], "mean of 2 × 2", { NaN: 500, "+inf": 1 }),
+    ];
+    assert.equal(viewer.noteOf([]), "");
+    assert.equal(viewer.noteOf([overview, overview]), "mean of 4 × 4, 9,000 NaN, 1 -inf");
+    assert.equal(viewer.noteOf([overview, fine[0]]), "mean of 2 × 2"); // which is in both
+    assert.equal(viewer.noteOf(fine), "mean of 2 × 2, 2,000 NaN, 1 +inf");
+    assert.equal(viewer.noteOf([tile([0, 0], "", {})]), "");
+    const info = { kind: "image", shape: [1, 1] };
+    const output = outputOf([{ info: { ...info, name: "u" } }, { info }]);
+    output.panels[0].placements = fine;
+    assert.deepEqual(output.noteTexts(), ["u: mean of 2 × 2, 2,000 NaN, 1 +inf", ""]);
+    output.panels[1].placements = [overview];
+    assert.equal(output.noteTexts()[1], "tensor 1: mean of 4 × 4, 9,000 NaN, 1 -inf");
+    output.panels[1].placements = fine;
+    assert.deepEqual(output.noteTexts(), ["mean of 2 × 2, 2,000 NaN, 1 +inf"]);
+  },
+
+  the_lower_limit_is_never_above_the_upper_one() {
+    assert.deepEqual(viewer.chosenLimits([null, null], [1, 9], "linear"), [1, 9]);
+    assert.deepEqual(viewer.chosenLimits([20, null], [1, 9], "linear"), [20, 20]);
+    assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "linear"), [-2, -2]);
+    assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "log"), [1, 9]);
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }], { limits: [5, 10] });
+    output.update = (changes) => Object.assign(output.state, changes);
+    output.render = () => {};
+    output.setLimit(0, "90");
+    assert.deepEqual(output.state.limits, [5, 10]);
+    assert.match(output.refusal, /lower limit, 90, is above the upper one, 10/);
+    output.setLimit(0, "7");
+    assert.deepEqual([output.state.limits, output.refusal], [[7, 10], ""]);
+  },
+
+  a_histogram_of_nothing_takes_the_place_of_the_one_before() {
+    const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
+    const { calls, context } = contextOf(100, 50);
+    const attributes = {};
+    output.chart = {
+      width: 100, clientWidth: 100,
+      getContext: () => context,
+      setAttribute: (name, value) => (attributes[name] = value),
+    };
+    output.profileChart = {};
+    output.ink = () => "black";
+    const shown = (counted) => {
+      calls.length = 0;
+      output.counted = counted;
+      output.drawCharts();
+      assert.equal(calls[0], "clearRect");
+      return [attributes["aria-label"], calls.includes("fillRect"), calls.at(-1)];
+    };
+    const counts = { counts: [1, 2], range: [0, 4], sample: 1 };
+    assert.deepEqual(shown(counts).slice(0, 2), ["histogram from 0 to 4", true]);
+    const none = "no histogram: no element is finite";
+    assert.deepEqual(shown({ counts: null, range: null }), [none, false, none]);
+    const one = "no histogram: one value: 7";
+    assert.deepEqual(shown({ counts: null, range: [7, 7] }), [one, false, one]);
+    assert.deepEqual(shown(null), ["", false, ""]);
   },
 };
 

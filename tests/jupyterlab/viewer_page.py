@@ -68,9 +68,10 @@ const [source, done] = arguments;
   const palette = Uint8Array.from({ length: 1024 }, (_, i) => (i % 4 === 3 ? 255 : (i >> 2)));
   const results = {};
   for (const scale of ["linear", "log", "symlog"]) {
-    for (const [offset, unit] of [[0, 1], [1e9, 1], [0, 2 ** 200]]) {
+    for (const [offset, unit] of [[0, 1], [1e9, 1], [0, 2 ** 200], [0, 2 ** -133]]) {
       const tile = { cells: [100, 200], values, offset, unit };
-      const limits = [(scale === "log" ? 1e-3 : -50) * unit + offset, 60 * unit + offset];
+      const wide = Math.max(unit, 1); // limits may be far from a tile's numbers
+      const limits = [(scale === "log" ? 1e-3 : -50) * wide + offset, 60 * wide + offset];
       const contexts = [gl, cpu].map((renderer) => {
         const canvas = document.createElement("canvas");
         [canvas.width, canvas.height] = [333, 222];

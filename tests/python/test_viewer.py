@@ -117,7 +117,8 @@ def test_nan_and_infinities_arrive_and_are_counted() -> None:
     assert np.array_equal(elements, values[:256, :256], equal_nan=True)
     cells, reply = tile_of(panel, [1, 1], [0, 0])
     assert math.isnan(cells[0, 0]) and np.count_nonzero(np.isnan(cells)) == 1
-    assert reply["note"] == "mean of 2 × 2, 4 NaN, 1 +inf, 1 -inf"
+    assert reply["note"] == "mean of 2 × 2"
+    assert reply["left_out"] == {"NaN": 4, "+inf": 1, "-inf": 1}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,24 @@ def test_plain_float32_travels_as_it_is() -> None:
     values = np.array([0.1, -3e5, 7.25], np.float32)
     numbers, offset, unit = compact(values)
     assert (offset, unit) == (0.0, 1.0) and np.array_equal(numbers, values)
+
+
+def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> None:
+    values = np.array([[1.0, 1e-100, 1e-40], [0, -1e-100, np.nan]])
+    panel = panel_of(values)
+    plain, reply = tile_of(panel, [0, 0], [0, 0])
+    assert reply["underflows"] and plain[0, 1] == 0
+    of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
+    logs = np.frombuffer(data, np.float32).reshape(2, 3) * of_logs["unit"] + of_logs["offset"]
+    assert not of_logs["underflows"]
+    assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
+    assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
+    for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
+        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
+    line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
+    assert line["cells"] == [3]
+    refused, _ = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=1)
+    assert "logs is 1" in refused["error"]
 
 
 def test_a_line_keeps_one_spike_at_every_level() -> None:
@@ -240,7 +259,9 @@ def test_histograms_count_on_the_device() -> None:
     reply, _ = ask(panel_of(values), "histogram", index=[])
     assert sum(reply["counts"]) == values.size - 1 and reply["sample"] == 1
     assert reply["range"] == [np.nanmin(values), np.nanmax(values)]
-    assert ask(panel_of(np.full((2, 2), np.nan)), "histogram", index=[])[0]["counts"] is None
+    for value, ends in ((np.nan, None), (np.inf, None), (7.0, [7, 7])):
+        reply, _ = ask(panel_of(np.full((2, 2), value)), "histogram", index=[])
+        assert reply == {"counts": None, "range": ends, "sample": 1}
     refused, _ = ask(panel_of(np.ones((2, 2), np.complex64)), "histogram", index=[])
     assert 'part="real"' in refused["error"]
 
@@ -387,6 +408,7 @@ def test_a_read_that_fails_is_answered() -> None:
         ({"scale": None}, "scale is None"),
         ({"limits": [0, "1"]}, "limits[1] is '1'"),
         ({"limits": [0]}, "limits is [0]"),
+        ({"limits": [90, 10]}, "limits (vmin and vmax) is [90.0, 10.0]: give the lower one first"),
         ({"fills": 1}, "fills is 1"),
         ({"profile": [1, 2]}, "profile is [1, 2]"),
         ({"__class__": 1}, "unknown member '__class__'"),
@@ -475,6 +497,38 @@ def test_the_static_picture_has_scales_lines_and_colours(scale: str) -> None:
     assert len(np.unique(below.reshape(-1, 3), axis=0)) >= 3
     line = decoded(viewer_png([panel_of(np.sin(np.arange(999.0)))], state))
     assert {0, 255} == set(np.unique(line))
+
+
+def test_the_static_picture_of_a_line_has_the_limits_and_the_scale() -> None:
+    values = np.repeat([1.0, 10.0, 100.0], 100)
+
+    def heights(**state: Any) -> list[float]:
+        """How high the three parts are drawn, as fractions; NaN where nothing is."""
+        shown = decoded(viewer_png([panel_of(values)], first_state(()) | state))
+        black = shown[:, 33::67, 0] == 0
+        rows = np.where(black.any(axis=0), black.argmax(axis=0), np.nan)
+        return list(1 - rows / (len(shown) - 1))
+
+    assert np.allclose(heights(), [0, 1 / 11, 1], atol=0.01)
+    assert np.allclose(heights(scale="log"), [0, 0.5, 1], atol=0.01)
+    assert np.allclose(heights(limits=[-100, 100]), [0.505, 0.55, 1], atol=0.01)
+    above = heights(scale="log", limits=[5, 20])
+    assert np.allclose(above, [np.nan, 0.5, np.nan], atol=0.01, equal_nan=True)
+    assert np.isnan(heights(limits=[500, None])).all()
+
+
+def test_the_static_picture_has_values_that_float32_does_not_hold_beside_each_other() -> None:
+    values = np.array([[1e-100, 1e-50, 1.0], [1e300, np.nan, 1e-300]])
+    state = first_state(()) | {"scale": "log", "cmap": "gray", "limits": [1e-100, 1.0]}
+    shown = decoded(viewer_png([panel_of(values)], state))[26::53, 26::53, 0]
+    assert shown.tolist() == [[0, 128, 255], [255, 230, 0]]
+
+
+def test_the_static_picture_of_a_transparent_one_is_white_as_on_the_page() -> None:
+    values = np.zeros((40, 60, 4), np.uint8)
+    values[:, 30:] = [200, 100, 50, 51]
+    shown = decoded(viewer_png([panel_of(values)], first_state(())))
+    assert (shown[:, 0] == 255).all() and (shown[:, -1] == [244, 224, 214]).all()
 
 
 class FakeStream:
@@ -636,6 +690,7 @@ def test_the_functions_of_the_module_do_what_the_page_relies_on(tmp_path: Path) 
     lines = done.stdout.splitlines()
     names = re.findall(r"^  (\w+)\(\) \{$", FUNCTIONS.read_text(), re.MULTILINE)
     assert [line for line in lines if " " not in line] == names and len(names) > 12
-    (file,) = (base64.b64decode(line[4:]) for line in lines if line.startswith("npy "))
-    expected = [[1, np.nan, -2], [3.5, 5, 6]]
-    np.testing.assert_array_equal(np.load(io.BytesIO(file)), expected)
+    files = [base64.b64decode(line[4:]) for line in lines if line.startswith("npy ")]
+    values, colours = (np.load(io.BytesIO(file)) for file in files)
+    np.testing.assert_array_equal(values, [[1, np.nan, -2], [3.5, 5, 6]])
+    assert colours.dtype == np.uint8 and colours.tolist() == [[[1, 2, 3, 255]]]

@@ -200,7 +200,7 @@ def check_kinds(seen: dict[str, Any]) -> None:
 def check_renderers(seen: dict[str, Any]) -> None:
     """WebGL2 and the CPU give the same pixels, within a level of the map, but for cells' edges."""
     assert seen["renderer"].startswith("WebGL 2"), seen
-    assert len(seen["results"]) == 9
+    assert len(seen["results"]) == 12
     for case, (different, count) in seen["results"].items():
         assert different < count / 500, case
 

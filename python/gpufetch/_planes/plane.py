@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch._planes.notes import cells_text, counts_text
+from gpufetch._planes.notes import Note, cells_text, left_out
 from gpufetch._planes.source import Source, part_view
 from gpufetch._view import Counts, DeviceView, View
 
@@ -56,7 +56,11 @@ class Tile(NamedTuple):
 
     box: Box
     values: npt.NDArray[Any]
-    note: str
+    how: Note
+
+    @property
+    def note(self) -> str:
+        return self.how.text()
 
 
 def colour_axis(shape: tuple[int, ...], channels: str | None) -> int | None:
@@ -144,7 +148,7 @@ class Plane:
         part = view[top:bottom, left:right]
         with np.errstate(all="ignore"):
             if box.cells == box.lengths:
-                return Tile(box, self._elements(part.fetch()), "")
+                return Tile(box, self._elements(part.fetch()), Note("", {}))
             values, counts = self._reduced(part, box.cells)
         return Tile(box, values, self._note(box, counts))
 
@@ -164,7 +168,7 @@ class Plane:
         # one component is NaN, so is the cell.
         return self._elements(values), counts
 
-    def _note(self, box: Box, counts: Counts) -> str:
+    def _note(self, box: Box, counts: Counts) -> Note:
         name = _NAMES[self.method]
         if self.kind == "label":
             name = "nearest (first) of {}"
@@ -175,10 +179,9 @@ class Plane:
         elif self._is_mask:
             name = {"max": "any of {}", "min": "all of {}"}.get(self.method, name)
         counts_of_read = None if self.method == "first" else counts
-        excluded = counts_text(counts_of_read)
-        if excluded and self.kind in ("abs", "phase"):
-            excluded += " components"
-        return name.format(cells_text(box.lengths, box.cells)) + excluded
+        what = " components" if self.kind in ("abs", "phase") else ""
+        text = name.format(cells_text(box.lengths, box.cells))
+        return Note(text, left_out(counts_of_read, what))
 
 
 def _within_reply(box: Box) -> Box:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch._planes.notes import cells_text, counts_text
+from gpufetch._planes.notes import Note, cells_text, left_out
 from gpufetch._planes.source import Source, part_view
 from gpufetch._view import View
 
@@ -54,24 +54,24 @@ class Samples:
         middles = self._positions((starts[:-1] + starts[1:] - 1) / 2)
         pairs = np.stack([_plain(low), _plain(high)], axis=1)
         pairs[1::2] = pairs[1::2, ::-1]  # neighbours meet at the side where both have a value
-        return Points(np.repeat(middles, 2), pairs.reshape(-1), note)
+        return Points(np.repeat(middles, 2), pairs.reshape(-1), note.text())
 
 
 def envelope(
     view: View, first: int, last: int, cells: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, str]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Note]:
     """The lowest and the highest value in each of so many cells, and how they were reduced.
 
     With a cell for each sample, the samples first to last - 1, and None.
     """
     part = view[first:last]
     if cells == last - first:
-        return part.fetch(), None, ""
+        return part.fetch(), None, Note("", {})
     low, high, counts = part.overview((cells,), "minmax")
     if high is None:
         raise RuntimeError("an overview by minmax has no maxima")
     name = f"lowest to highest of {cells_text((last - first,), (cells,))}"
-    return low, high, name + counts_text(counts)
+    return low, high, Note(name, left_out(counts))
 
 
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -4,9 +4,10 @@ A request is `{"id": ..., "op": ..., "panel": n, ...}` and has one answer, with 
 
 - `tile`, with `index` (one integer for each leading axis), `levels` and `place` (one for each axis
   that is shown): the members of a `Tile`, and its data as the only buffer; with `encoded` true also
-  as a chunk of docs/format.md, if that is smaller, and then the answer has `encoded`, too;
+  as a chunk of docs/format.md, if that is smaller, and then the answer has `encoded`, too; with
+  `logs` true, logarithms of the values;
 - `value`, with `index` and `at`, one integer for each axis that is shown: the element as `text`;
-- `histogram`, with `index`: `counts`, their `range`, and `sample`;
+- `histogram`, with `index`: `counts`, their `range`, and `sample` (`Panel.histogram`);
 - `step`: the last `step` of the program that the tensor belongs to, null if it says none;
 - `echo`: nothing, by which the page finds out how much the line delays;
 - `decoder`: the codec's decoder, a WebAssembly module, as the only buffer.
@@ -39,7 +40,7 @@ _MEMBERS = {
     "echo": set(),
     "decoder": set(),
 }
-_OPTIONAL = {"tile": {"encoded"}}
+_OPTIONAL = {"tile": {"encoded", "logs"}}
 
 
 def answer(panels: Sequence[Panel], content: object, buffers: Sequence[object]) -> Answer:
@@ -92,6 +93,13 @@ def _ints(content: dict[Any, Any], name: str, counts: Sequence[int]) -> list[int
     ]
 
 
+def _flag(content: dict[Any, Any], name: str) -> bool:
+    value = content.get(name, False)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r:.80}: give true or false")
+    return value
+
+
 def _index(panel: Panel, content: dict[Any, Any]) -> list[int]:
     return _ints(content, "index", panel.leading)
 
@@ -103,10 +111,8 @@ def _tile(panel: Panel, content: dict[Any, Any]) -> Answer:
         -(-length // (panel.tile_cells << level))
         for length, level in zip(panel.shape, levels, strict=True)
     ]
-    wants_encoded = content.get("encoded", False)
-    if not isinstance(wants_encoded, bool):
-        raise TypeError(f"encoded is {wants_encoded!r:.80}: give true or false")
-    tile = panel.tile(index, levels, _ints(content, "place", places))
+    wants_encoded, is_log = (_flag(content, name) for name in ("encoded", "logs"))
+    tile = panel.tile(index, levels, _ints(content, "place", places), is_log)
     reply = {**tile._asdict(), "cells": list(tile.cells)}
     del reply["data"]
     chunk = panel.encoded(tile) if wants_encoded else tile.data

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch._display.palettes import PALETTES
-from gpufetch._display.thumbnail import colour_limits, coloured, palette_png
+from gpufetch._display.thumbnail import between, colour_limits, coloured, palette_png
 from gpufetch._viewer.tiles import Panel
 
 __all__ = ["scaled", "shown_box", "viewer_png"]
@@ -63,45 +63,60 @@ def _pixels(panel: Panel, state: dict[str, Any], most: int) -> npt.NDArray[np.ui
     lengths = [last - first for first, last in box]
     if panel.kind == "line":
         cells = min(lengths[0], _LINE_SHAPE[1])
-        tile = panel.read(source, [(*box[0], cells)])
-        return _line(np.frombuffer(tile.data, np.float32).reshape(-1, 2))
+        pairs, _ = panel.cells(source, [(*box[0], cells)])
+        return _line(pairs.astype(np.float64), state)
     scale = min(1.0, math.sqrt(most / math.prod(lengths)))
     rows, columns = (max(1, min(n, int(n * scale), most)) for n in lengths)
-    tile = panel.read(source, [(*box[0], rows), (*box[1], columns)])
+    ranges = [(*box[0], rows), (*box[1], columns)]
     if panel.kind == "colour":
-        rgb = np.frombuffer(tile.data, np.uint8).reshape(*tile.cells, 4)[..., :3]
+        tile = panel.read(source, ranges)
+        rgb = _on_paper(np.frombuffer(tile.data, np.uint8).reshape(*tile.cells, 4))
     else:
-        cells_read = np.frombuffer(tile.data, np.float32).reshape(tile.cells)
-        rgb = _coloured(cells_read.astype(np.float64) * tile.unit + tile.offset, state)
+        values, _ = panel.cells(source, ranges)
+        rgb = _coloured(values.astype(np.float64), state)
     larger = max(1, _SIDE_MIN // max(rgb.shape[:2]))
     return np.repeat(np.repeat(rgb, larger, axis=0), larger, axis=1)
 
 
-def _coloured(values: npt.NDArray[np.float64], state: dict[str, Any]) -> npt.NDArray[np.uint8]:
+def _on_paper(rgba: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    opacity = rgba[..., 3:] / 255
+    return np.rint(rgba[..., :3] * opacity + _PAPER * (1 - opacity)).astype(np.uint8)
+
+
+def _limits(
+    found: tuple[float, float] | None, state: dict[str, Any]
+) -> tuple[tuple[float, float], float]:
+    """The limits that are shown, and up to where "symlog" is linear; `found` are of the values."""
     is_log = state["scale"] == "log"
-    found = colour_limits(values[values > 0] if is_log else values) or (0.0, 1.0)
-    low, high = (
-        # A logarithm has no limit at 0 or below.
-        a if b is None or (is_log and b <= 0) else b
-        for a, b in zip(found, state["limits"], strict=True)
-    )
-    linear = max(abs(low), abs(high), 1e-300) / 100
-    ends = scaled(np.array([low, high]), state["scale"], linear)
-    places = scaled(values, state["scale"], linear)
-    return coloured(places, (float(ends[0]), float(ends[1])), PALETTES[state["cmap"]])
+    # A logarithm has no limit at 0 or below.
+    chosen = [None if n is None or (is_log and n <= 0) else float(n) for n in state["limits"]]
+    found = found or ((1.0, 10.0) if is_log else (0.0, 1.0))
+    low, high = (a if b is None else b for a, b in zip(found, chosen, strict=True))
+    if low > high:  # all values are beyond the one that was chosen
+        low = high = low if chosen[1] is None else high
+    return (low, high), max(abs(low), abs(high), 1e-300) / 100
 
 
-def _line(pairs: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """A black line of the lowest and highest values on white."""
+def _coloured(values: npt.NDArray[np.float64], state: dict[str, Any]) -> npt.NDArray[np.uint8]:
+    shown = values[values > 0] if state["scale"] == "log" else values
+    limits, linear = _limits(colour_limits(shown), state)
+    low, high = scaled(np.array(limits), state["scale"], linear).tolist()
+    return coloured(scaled(values, state["scale"], linear), (low, high), PALETTES[state["cmap"]])
+
+
+def _line(pairs: npt.NDArray[np.float64], state: dict[str, Any]) -> npt.NDArray[np.uint8]:
+    """A black line of the lowest and highest values on white, between the limits."""
     height, width = _LINE_SHAPE
     result = np.full((height, width, 3), _PAPER, np.uint8)
-    finite = pairs[np.isfinite(pairs)].astype(np.float64)
-    if finite.size == 0:
-        return result
-    low, span = float(finite.min()), float(finite.max() - finite.min()) or 1.0
-    of_columns = pairs[np.arange(width) * len(pairs) // width].astype(np.float64)
+    finite = pairs[np.isfinite(pairs)]
+    shown = finite[finite > 0] if state["scale"] == "log" else finite
+    extremes = (float(shown.min()), float(shown.max())) if shown.size else None
+    limits, linear = _limits(extremes, state)
+    low, high = scaled(np.array(limits), state["scale"], linear).tolist()
+    of_columns = scaled(pairs[np.arange(width) * len(pairs) // width], state["scale"], linear)
     with np.errstate(all="ignore"):
-        rows = np.rint((1 - (np.nan_to_num(of_columns, nan=-1e300) - low) / span) * (height - 1))
+        places = between(of_columns, low, high) if high > low else of_columns - low
+        rows = np.rint((1 - np.nan_to_num(places, nan=0, posinf=1e9, neginf=-1e9)) * (height - 1))
     down = np.arange(height)[:, None]
     drawn = (down >= rows[None, :, 1]) & (down <= np.maximum(rows[None, :, 0], rows[None, :, 1]))
     result[drawn & ~np.isnan(of_columns).any(axis=1)] = 0

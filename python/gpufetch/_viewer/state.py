@@ -81,7 +81,12 @@ def _index(name: str, value: Any, leading: Sequence[int]) -> list[int]:
 def _limits(name: str, value: Any, leading: Sequence[int]) -> list[float | None]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError(f"{name} is {value!r:.80}: give the lower and the upper one")
-    return [None if item is None else _number(f"{name}[{i}]", item) for i, item in enumerate(value)]
+    low, high = (
+        None if item is None else _number(f"{name}[{i}]", item) for i, item in enumerate(value)
+    )
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"{name} (vmin and vmax) is {[low, high]}: give the lower one first")
+    return [low, high]
 
 
 def _profile(name: str, value: Any, leading: Sequence[int]) -> list[float] | None:

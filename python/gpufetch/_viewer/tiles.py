@@ -19,6 +19,7 @@ from gpufetch import _core
 from gpufetch._display.palettes import NAN_COLOUR
 from gpufetch._display.summary import bins_of, sample
 from gpufetch._lazy.array import LazyArray
+from gpufetch._planes.notes import Note
 from gpufetch._planes.picture import picture
 from gpufetch._planes.plane import Box, Plane, colour_axis
 from gpufetch._planes.samples import Samples, envelope
@@ -34,6 +35,7 @@ _COLOURS = 256
 _FLOAT32_STEP = 2.0**-24  # at least, as a fraction of the number
 _FLOAT32_LARGEST = 1e38
 _FLOAT32_SMALLEST = 1e-36  # below that there are fewer and fewer digits
+_FLOAT32_NORMAL = float(np.finfo(np.float32).smallest_normal)  # below that it may be 0 on a page
 
 
 class Options(NamedTuple):
@@ -48,8 +50,11 @@ class Options(NamedTuple):
 class Tile(NamedTuple):
     """Cells as they travel. A cell's value is `unit` times the number that is sent plus `offset`.
 
-    `cells` is the number of cells along each axis. The bytes of a line's are float32 pairs, lowest
-    and highest, those of a picture's are RGBA, and all others are float32 in C order.
+    `cells` is the number of cells along each axis, `note` says how these were reduced, and
+    `left_out` counts elements that are in none of them, by their names. `underflows` says that the
+    numbers do not hold the smallest positive values: a tile of logarithms does. The bytes of a
+    line's are float32 pairs, lowest and highest, those of a picture's are RGBA, and all others are
+    float32 in C order.
     """
 
     cells: tuple[int, ...]
@@ -57,6 +62,8 @@ class Tile(NamedTuple):
     offset: float
     unit: float
     note: str
+    left_out: dict[str, int]
+    underflows: bool = False
 
 
 def level_count(length: int, cells: int) -> int:
@@ -93,6 +100,13 @@ def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, f
         unit = 2.0 ** max(-1000, int(np.frexp(largest)[1]) - 1)
         numbers = numbers / unit
     return numbers.astype(np.float32), offset, unit
+
+
+def logarithms(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Natural logarithms, -inf for what is not above 0."""
+    with np.errstate(all="ignore"):
+        numbers = np.log(np.asarray(values, np.float64))
+    return np.where(values <= 0, -np.inf, numbers)
 
 
 class Panel(ABC):
@@ -142,13 +156,22 @@ class Panel(ABC):
         """The plane or line at an index of each leading axis."""
         return Source(self.array[tuple(index)] if index else self.array)
 
-    def tile(self, index: Sequence[int], levels: Sequence[int], place: Sequence[int]) -> Tile:
-        """Read one tile: for each axis that is shown its level, and its place there."""
+    def tile(
+        self,
+        index: Sequence[int],
+        levels: Sequence[int],
+        place: Sequence[int],
+        is_log: bool = False,
+    ) -> Tile:
+        """Read one tile: for each axis that is shown its level, and its place there.
+
+        With `is_log` it is one of logarithms; not of a picture in colours.
+        """
         ranges = [
             tile_range(n, level, number, self.tile_cells)
             for n, level, number in zip(self.shape, levels, place, strict=True)
         ]
-        return self.read(self.at(index), ranges)
+        return self.read(self.at(index), ranges, is_log)
 
     def encoded(self, tile: Tile) -> bytes:
         """The tile's data as a chunk of docs/format.md."""
@@ -168,8 +191,22 @@ class Panel(ABC):
         """The step that the tensor's program completed last; None if no program says steps."""
         return self.array._gpufetch_view().last_step()
 
+    def read(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]], is_log: bool = False
+    ) -> Tile:
+        """Read cells, as they travel: ranges as in `cells`."""
+        values, note = self.cells(source, ranges)
+        numbers, offset, unit = compact(logarithms(values) if is_log else values)
+        # With an offset, values are close together.
+        small = (values > 0) & (np.abs(numbers) < _FLOAT32_NORMAL)
+        underflows = not is_log and offset == 0 and bool(small.any())
+        cells = numbers.shape[: len(self.shape)]
+        return Tile(cells, numbers.tobytes(), offset, unit, *note, underflows)
+
     @abstractmethod
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+    def cells(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]]
+    ) -> tuple[npt.NDArray[Any], Note]:
         """Read cells: for each axis the first index, the one behind the last, and the cells."""
 
     @abstractmethod
@@ -179,12 +216,16 @@ class Panel(ABC):
     def histogram(self, index: Sequence[int]) -> dict[str, Any]:
         """Counts of the finite elements in bins, from the device.
 
-        `counts` is None where there is nothing to count; `sample` is n where one of n elements was.
+        `counts` is None where these are one value, or too close together for bins, and `range` is
+        None where there are none; `sample` is n where one of n elements was counted.
         """
         view, step = sample(part_view(self._elements(self.at(index)), self._histogram_part()))
-        bins = bins_of(view.stats(), view.dtype, _BINS)
+        stats = view.stats()
+        bins = bins_of(stats, view.dtype, _BINS)
         if bins is None:
-            return {"counts": None, "range": None, "sample": step}
+            ends = [float(stats[end]) for end in ("finite_min", "finite_max")]
+            known = ends if stats["finite_count"] else None
+            return {"counts": None, "range": known, "sample": step}
         counts, edges, _ = view.histogram(*bins)
         ends = [float(edges[0]), float(edges[-1])]
         return {"counts": counts.tolist(), "range": ends, "sample": step}
@@ -216,18 +257,13 @@ class ImagePanel(Panel):
             channels=self.options.channels,
         )
 
-    def _cells(
+    def cells(
         self, source: Source, ranges: Sequence[tuple[int, int, int]]
-    ) -> tuple[npt.NDArray[Any], str]:
+    ) -> tuple[npt.NDArray[Any], Note]:
         plane = self._plane(source)
         (top, bottom, rows), (left, right, columns) = ranges
         tile = plane.read(plane.view(), Box((top, bottom), (left, right), (rows, columns)))
-        return tile.values, tile.note
-
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
-        values, note = self._cells(source, ranges)
-        numbers, offset, unit = compact(values)
-        return Tile(numbers.shape, numbers.tobytes(), offset, unit, note)
+        return tile.values, tile.how
 
     def _elements(self, source: Source) -> View:
         return source.view()
@@ -245,11 +281,13 @@ class ColourPanel(ImagePanel):
         Panel.__init__(self, source, name, options, (rows, rows + 1))
         self._plane(self.at((0,) * len(self.leading)))
 
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
-        values, note = self._cells(source, ranges)
+    def read(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]], is_log: bool = False
+    ) -> Tile:
+        values, note = self.cells(source, ranges)
         with np.errstate(all="ignore"):
             rgba = picture(values, self.array.dtype, *self.options.limits, (*NAN_COLOUR, 255))
-        return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, note)
+        return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, *note)
 
     def _elements(self, source: Source) -> View:
         view = source.view()
@@ -276,11 +314,12 @@ class LinePanel(Panel):
     def _samples(self, source: Source) -> View:
         return Samples(source, self.options.part, (0.0, 0.0)).view()
 
-    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+    def cells(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]]
+    ) -> tuple[npt.NDArray[Any], Note]:
         ((first, last, cells),) = ranges
         low, high, note = envelope(self._samples(source), first, last, cells)
-        numbers, offset, unit = compact(np.stack([low, low if high is None else high], axis=1))
-        return Tile((cells,), numbers.tobytes(), offset, unit, note)
+        return np.stack([low, low if high is None else high], axis=1), note
 
     def _elements(self, source: Source) -> View:
         return source.view()

@@ -67,7 +67,7 @@ def view(
         anywidget is missing: the extra `jupyter` has it.
     ValueError, TypeError
         A tensor has no shape that can be shown, those given together do not fit each other, or an
-        option does not fit.
+        option does not fit, as `vmin` above `vmax`.
     """
     try:
         import anywidget  # noqa: F401
