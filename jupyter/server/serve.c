@@ -1,6 +1,7 @@
 /* The calls of gpufetch/serve.h. */
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "base/struct.h"
 #include "base/thread.h"
 #include "server/address.h"
@@ -78,6 +79,12 @@ static gpuf_status check_not_forked(gpuf_error *err) {
 static gpuf_status check_server(const gpuf_server *server, gpuf_error *err) {
   GPUFI_REQUIRE(server, err);
   return gpufi_check_process(server->connection.process_id, err);
+}
+
+/* What the calls that wait for reads begin with: a read may wait for the work behind a kernel. */
+static gpuf_status check_waiting(const gpuf_server *server, gpuf_error *err) {
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK && gpufi_in_kernel() ? gpufi_refuse_in_kernel(err) : status;
 }
 
 /* What the calls that publish begin with: what is released while the server stops may call them. */
@@ -348,7 +355,7 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   if (!server) {
     return GPUF_OK;
   }
-  gpuf_status status = check_server(server, err);
+  gpuf_status status = check_waiting(server, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -429,7 +436,7 @@ gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, cons
 
 gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
                                   gpuf_error *err) {
-  gpuf_status status = check_server(server, err);
+  gpuf_status status = check_waiting(server, err);
   if (status == GPUF_OK) {
     gpufi_inside inside;
     gpufi_inside_enter(&inside, server);
@@ -441,7 +448,7 @@ gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t
 
 gpuf_status gpufi_server_await_unpublished(gpuf_server *server, const char *name,
                                            int64_t timeout_ns, gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
+  const gpuf_status status = check_waiting(server, err);
   return status == GPUF_OK
              ? gpufi_dispatcher_await_unpublished(server->bridge.dispatcher, name, timeout_ns, err)
              : status;
@@ -449,7 +456,10 @@ gpuf_status gpufi_server_await_unpublished(gpuf_server *server, const char *name
 
 gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                      gpuf_error *err) {
-  const gpuf_status status = check_open(server, err);
+  gpuf_status status = check_open(server, err);
+  if (status == GPUF_OK) {
+    status = check_waiting(server, err);
+  }
   if (status == GPUF_OK) {
     gpufi_inside inside;
     gpufi_inside_enter(&inside, server);

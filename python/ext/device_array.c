@@ -252,8 +252,8 @@ static PyObject *array_getattr(PyObject *self, PyObject *name) {
 PyDoc_STRVAR(
     array_doc_array,
     "__array__($self, dtype=None, copy=None)\n--\n\n"
-    "fetch(self), then astype(dtype) on the host, or as it is where the rule 'same_kind' does\n"
-    "not allow that cast: NumPy then casts or refuses. copy=False raises ValueError.");
+    "fetch(self), then astype(dtype) on the host, or as it is where the rule 'safe' does not\n"
+    "allow that cast: NumPy then casts or refuses. copy=False raises ValueError.");
 
 PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n"

@@ -67,8 +67,7 @@ PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *ar
   PyObject *cast = NULL;
   if (PyArray_DescrConverter(dtype, &descr) == NPY_SUCCEED) {
     /* NumPy makes the other conversions itself, or refuses them, as the call does of an ndarray. */
-    if (!PyArray_CanCastTypeTo(PyArray_DESCR((PyArrayObject *)array), descr,
-                               NPY_SAME_KIND_CASTING)) {
+    if (!PyArray_CanCastTypeTo(PyArray_DESCR((PyArrayObject *)array), descr, NPY_SAFE_CASTING)) {
       Py_DECREF(descr);
       return array;
     }

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "backend/host/kernel.h"
-#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "base/struct.h"
 #include "core/channel.h"
 #include "core/runtime.h"
@@ -54,8 +54,8 @@ gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *e
       return GPUF_OK;
     }
   }
-  if (gpufi_host_in_kernel()) {
-    return gpufi_host_refuse_in_kernel(err);
+  if (gpufi_in_kernel()) {
+    return gpufi_refuse_in_kernel(err);
   }
   return gpufi_forked() ? gpufi_refuse_after_fork(err)
                         : gpufi_fail(err, GPUF_ERR_INVALID, 0,
@@ -119,7 +119,7 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
 }
 
 void gpuf_device_trim(void) {
-  if (gpufi_forked() || gpufi_host_in_kernel()) {
+  if (gpufi_forked() || gpufi_in_kernel()) {
     return;
   }
   gpufi_channels_trim();

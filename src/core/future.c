@@ -3,10 +3,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "backend/host/kernel_thread.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "core/runtime.h"
 
 #define POLL_NS 50000
@@ -240,8 +240,8 @@ static gpuf_status wait_for(gpuf_future *future, int64_t timeout_ns, gpuf_error 
 
 gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
   GPUFI_REQUIRE(future, err);
-  return timeout_ns < 0 && gpufi_host_in_kernel() ? gpufi_host_refuse_in_kernel(err)
-                                                  : wait_for(future, timeout_ns, err);
+  return timeout_ns < 0 && gpufi_in_kernel() ? gpufi_refuse_in_kernel(err)
+                                             : wait_for(future, timeout_ns, err);
 }
 
 bool gpuf_future_done(gpuf_future *future) {
@@ -275,7 +275,7 @@ void gpuf_future_destroy(gpuf_future *future) {
   if (!future) {
     return;
   }
-  if (gpufi_host_in_kernel() && !gpuf_future_done(future)) {
+  if (gpufi_in_kernel() && !gpuf_future_done(future)) {
     return; /* the copy may be behind this very kernel */
   }
   if (!gpufi_forked()) {

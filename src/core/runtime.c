@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "base/system.h"
 
 #define STRINGIFY(x) #x
@@ -89,8 +89,8 @@ gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error 
 
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err) {
   int32_t count = 0;
-  if (gpufi_host_in_kernel()) {
-    return gpufi_host_refuse_in_kernel(err);
+  if (gpufi_in_kernel()) {
+    return gpufi_refuse_in_kernel(err);
   }
   const gpuf_status status = gpuf_device_count(device.kind, &count, err);
   if (status != GPUF_OK) {

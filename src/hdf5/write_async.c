@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "core/channel.h"
 #include "core/runtime.h"
 #include "core/workers.h"
@@ -310,6 +311,9 @@ static gpuf_status wait_for(gpuf_h5_future *f, int64_t timeout_ns, bool until_co
   if (refused != GPUF_OK) {
     return refused;
   }
+  if (timeout_ns < 0 && gpufi_in_kernel()) { /* the write may be behind this very kernel */
+    return gpufi_refuse_in_kernel(err);
+  }
   if (!f->is_settled) {
     limit l = {.timeout_ns = timeout_ns, .until_copied = until_copied};
     if (timeout_ns >= 0) {
@@ -440,6 +444,9 @@ gpuf_status gpuf_h5_future_wait_copied(gpuf_h5_future *future, int64_t timeout_n
 void gpuf_h5_future_destroy(gpuf_h5_future *future) {
   if (!future || gpufi_check_process(future->process_id, NULL) != GPUF_OK) {
     return; /* a forked child's memory of it is its parent's, as the dataset is */
+  }
+  if (!future->is_settled && gpufi_in_kernel()) {
+    return;
   }
   if (!future->is_settled) {
     gpuf_error error = {0};

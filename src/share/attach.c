@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/host/kernel_thread.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "core/device.h"
 #include "core/runtime.h"
 #include "share/peer.h"
@@ -266,8 +266,8 @@ gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err) {
   if (gpufi_forked()) {
     return gpufi_refuse_after_fork(err);
   }
-  if (gpufi_host_in_kernel()) { /* it would wait for itself */
-    return gpufi_host_refuse_in_kernel(err);
+  if (gpufi_in_kernel()) { /* it would wait for itself */
+    return gpufi_refuse_in_kernel(err);
   }
   if (attachment->own) {
     gpufi_share_release(attachment->own);

@@ -205,6 +205,47 @@ static void calls_in_a_kernel_are_refused(void) {
   remove_folder();
 }
 
+typedef struct tried_read {
+  gpuf_restart *r;
+  gpuf_tensor *dst;
+  gpuf_status status;
+} tried_read;
+
+static void reading_kernel(const void *arg) {
+  tried_read *const tried = *(tried_read *const *)arg;
+  usleep(50000); /* the program's own read has begun */
+  tried->status = gpuf_restart_read(tried->r, "u", tried->dst, NULL, NULL);
+}
+
+/* A restart has one reader at a time, which may wait for the kernel. */
+static void a_restart_in_a_kernel_is_refused(void) {
+  gpuf_stream stream;
+  make_folder();
+  CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  gpuf_tensor other = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 2);
+  const gpuf_checkpoint_options options =
+      device_options(GPUF_CHECKPOINT_DEVICE_COPY, gpuf_tensor_nbytes(&u));
+  gpuf_checkpoint *const c = open_with(&options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  tried_read tried = {.r = open_restart("run", 1), .dst = &other}, *const args = &tried;
+  CHECK_OK(gpuf_host_launch(test_device, stream, reading_kernel, &args, sizeof(args), &err));
+  d_u.stream = stream;
+  alarm(60);
+  CHECK_OK(gpuf_restart_read(tried.r, "u", &d_u, NULL, &err));
+  CHECK_OK(gpuf_stream_synchronize(test_device, stream, &err));
+  alarm(0);
+  CHECK(tried.status == GPUF_ERR_STATE);
+  gpuf_restart_close(tried.r);
+  CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
+  d_u.stream = GPUF_STREAM_NONE;
+  DESTROY(&u, &d_u, &other);
+  remove_folder();
+}
+
 /* Within the device, commit enqueues and does not wait for the stream. */
 static void a_copy_within_the_device_does_not_wait(void) {
   atomic_bool gate = false;
@@ -522,6 +563,7 @@ int main(void) {
   TEST(later_work_on_the_stream_does_not_show);
   TEST(the_thread_whose_default_stream_it_is_commits);
   TEST(calls_in_a_kernel_are_refused);
+  TEST(a_restart_in_a_kernel_is_refused);
   TEST(a_copy_within_the_device_does_not_wait);
   TEST(a_commit_behind_failed_work_fails);
   TEST(a_busy_writer_is_waited_for_or_skipped);

@@ -202,6 +202,52 @@ static void a_call_ends_at_its_timeout(void) {
   close_file(file);
 }
 
+typedef struct tried_waits {
+  gpuf_h5_future *_Atomic future;
+  gpuf_status statuses[2];
+  gpuf_error errors[2];
+} tried_waits;
+
+static void waiting_kernel(const void *arg) {
+  tried_waits *const tried = *(tried_waits *const *)arg;
+  gpuf_h5_future *future = NULL;
+  while (!future) {
+    usleep(100);
+    future = tried->future;
+  }
+  tried->statuses[0] = gpuf_h5_future_wait(future, -1, &tried->errors[0]);
+  tried->statuses[1] = gpuf_h5_future_wait_copied(future, -1, &tried->errors[1]);
+  gpuf_h5_future_destroy(future);
+}
+
+/* The write comes after the kernel, which would wait for itself. */
+static void a_kernel_waits_for_no_write(void) {
+  const hid_t file = create_file();
+  tried_waits tried = {0}, *const args = &tried;
+  gpuf_tensor expected = field(1), src;
+  gpuf_h5_future *future;
+  gpuf_stream stream;
+  test_device = host_device;
+  src = copy_to_device(&expected);
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, stream, waiting_kernel, &args, sizeof(args), &err));
+  src.stream = stream;
+  CHECK_OK(gpuf_h5_write_async(file, "x", &src, NULL, &future, &err));
+  tried.future = future;
+  alarm(60);
+  CHECK_OK(gpuf_h5_future_wait(future, -1, &err));
+  alarm(0);
+  for (int i = 0; i < 2; i++) {
+    CHECK(tried.statuses[i] == GPUF_ERR_STATE && strstr(tried.errors[i].message, "kernel"));
+  }
+  gpuf_h5_future_destroy(future);
+  check_stored(file, "x", &expected);
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+  destroy(&src);
+  destroy(&expected);
+  close_file(file);
+}
+
 /* --- Others use the dataset -------------------------------------------------------- */
 
 /* Steps are appended, some rows each, while the writes of earlier ones are in flight; a chunk has
@@ -507,6 +553,7 @@ int main(void) {
   TEST_ON_DEVICES(regions_are_written);
   TEST_ON_DEVICES(a_tensor_may_be_overwritten_once_it_was_copied);
   TEST(a_call_ends_at_its_timeout);
+  TEST(a_kernel_waits_for_no_write);
   TEST_ON_DEVICES(steps_are_appended_while_earlier_ones_are_written);
   test_device = host_device;
   TEST(a_dataset_that_shrinks_is_told);

@@ -321,6 +321,34 @@ static void nothing_is_published_while_a_server_stops(void) {
   CHECK(own.count == 2 && own.refused_count == 5);
 }
 
+typedef struct tried_calls {
+  gpuf_server *server;
+  gpuf_status statuses[3];
+} tried_calls;
+
+static void server_kernel(const void *arg) {
+  tried_calls *const tried = *(tried_calls *const *)arg;
+  tried->statuses[0] = gpuf_server_publish_step(tried->server, 1, 0, NULL);
+  tried->statuses[1] = gpuf_server_unpublish(tried->server, "n", -1, NULL);
+  tried->statuses[2] = gpuf_server_stop(tried->server, NULL);
+}
+
+/* They may wait for a read that comes after the kernel. */
+static void calls_in_a_kernel_that_may_wait_are_refused(void) {
+  gpuf_stream stream;
+  tried_calls tried = {.server = start(NULL)}, *const args = &tried;
+  CHECK_OK(gpuf_server_publish_int64(tried.server, "n", 1, &err));
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, stream, server_kernel, &args, sizeof(args), &err));
+  CHECK_OK(gpuf_stream_synchronize(host_device, stream, &err));
+  for (int i = 0; i < 3; i++) {
+    CHECK(tried.statuses[i] == GPUF_ERR_STATE);
+  }
+  CHECK_OK(gpuf_server_unpublish(tried.server, "n", 0, &err));
+  CHECK_OK(gpuf_server_stop(tried.server, &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+}
+
 /* As many tensors as serve.h says, and devices that there are. */
 static void a_tensor_too_many_or_of_no_device_is_refused(void) {
   float values[8] = {0};
@@ -413,6 +441,7 @@ int main(void) {
   TEST(a_callback_on_the_servers_thread_cannot_stop_it);
   TEST(what_cannot_be_published_is_refused);
   TEST(nothing_is_published_while_a_server_stops);
+  TEST(calls_in_a_kernel_that_may_wait_are_refused);
   TEST(a_tensor_too_many_or_of_no_device_is_refused);
   TEST(names_come_and_go_while_servers_start_and_stop);
   rmdir(folder);

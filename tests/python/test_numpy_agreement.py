@@ -419,6 +419,8 @@ REFUSED_CASTS: dict[str, Call] = {
     "reduceat": lambda f: np.add.reduceat(np.arange(5), f),
     "binomial": lambda f: np.random.default_rng(1).binomial(f, 0.5),
     "busday_offset": lambda f: np.busday_offset("2020-01-01", f),
+    "putmask_narrow": lambda f: np.putmask(np.zeros(2, np.float32), [True, True], f),
+    "place_narrow": lambda f: np.place(np.zeros(2, np.float32), [True, True], f),
 }
 
 

@@ -390,8 +390,8 @@ class LazyArray(NumPyFunctions):
     ) -> npt.NDArray[Any]:
         """Pull everything, for `numpy.asarray(a)`.
 
-        The result has its own dtype where the rule "same_kind" allows no cast to `dtype`: NumPy
-        then casts or refuses.
+        The result has its own dtype where the rule "safe" allows no cast to `dtype`: NumPy then
+        casts or refuses.
         ValueError for `copy=False`, and for more than `max_fetch_nbytes` bytes.
         """
         if check_copy(copy) is False:
@@ -405,7 +405,7 @@ class LazyArray(NumPyFunctions):
             warn(self.nbytes, self._shape, self._device)
         values = self.fetch()
         # NumPy makes the other conversions itself, or refuses them, as the call does of an ndarray.
-        if dtype is None or not np.can_cast(values.dtype, dtype, "same_kind"):
+        if dtype is None or not np.can_cast(values.dtype, dtype):
             return values
         return values.astype(dtype, copy=False)
 

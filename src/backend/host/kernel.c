@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "backend/host/faults.h"
-#include "backend/host/kernel_thread.h"
 #include "backend/host/memory.h"
 #include "backend/host/stream.h"
 #include "base/error.h"
+#include "base/kernel_thread.h"
 
 typedef struct kernel_args {
   void (*kernel)(const void *args);
@@ -16,7 +16,7 @@ typedef struct kernel_args {
 static gpuf_status kernel_work(const void *args, gpuf_error *err) {
   const kernel_args *k = args;
   gpufi_host_delay(0);
-  gpufi_host_run_kernel(k->kernel, k->args);
+  gpufi_run_kernel(k->kernel, k->args);
   return GPUF_OK;
 }
 
@@ -39,5 +39,5 @@ gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)
 }
 
 void *gpufi_host_kernel_pointer(const void *d_ptr) {
-  return gpufi_host_in_kernel() ? gpufi_host_alias(d_ptr, 1) : NULL;
+  return gpufi_in_kernel() ? gpufi_host_alias(d_ptr, 1) : NULL;
 }

@@ -13,10 +13,10 @@
 
 #include "backend/host/faults.h"
 #include "backend/host/host.h"
-#include "backend/host/kernel_thread.h"
 #include "backend/host/stream.h"
 #include "base/arithmetic.h"
 #include "base/error.h"
+#include "base/kernel_thread.h"
 #include "base/system.h"
 
 typedef struct allocation {
@@ -161,8 +161,8 @@ gpuf_status gpufi_host_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_e
 
 /* Free one's own allocation, or close an imported one. */
 static gpuf_status release(int32_t device, void *d_ptr, bool imported, gpuf_error *err) {
-  if (gpufi_host_in_kernel()) {
-    return gpufi_host_refuse_in_kernel(err);
+  if (gpufi_in_kernel()) {
+    return gpufi_refuse_in_kernel(err);
   }
   pthread_mutex_lock(&allocations_lock);
   allocation **link = &allocations;

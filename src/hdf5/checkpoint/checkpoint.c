@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/host/kernel_thread.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "base/struct.h"
 #include "base/text.h"
 #include "hdf5/checkpoint/library.h"
@@ -229,8 +229,8 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
 /* --- Waiting ----------------------------------------------------------------- */
 
 gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err) {
-  if (gpufi_host_in_kernel()) {
-    return gpufi_host_refuse_in_kernel(err);
+  if (gpufi_in_kernel()) {
+    return gpufi_refuse_in_kernel(err);
   }
   const gpuf_status status = gpufi_check_process(c->process_id, err);
   return status == GPUF_OK ? gpufi_checkpoint_check_outside(&c->ranks, err) : status;

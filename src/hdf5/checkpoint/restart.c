@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/kernel_thread.h"
 #include "base/struct.h"
 #include "base/system.h"
 #include "base/text.h"
@@ -328,6 +329,9 @@ gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name, const gpu
   GPUFI_REQUIRE(name, err);
   GPUFI_REQUIRE(tensor, err);
   gpuf_status status = check_restart(restart, err);
+  if (status == GPUF_OK && gpufi_in_kernel()) { /* whose turn it is may wait for the kernel */
+    status = gpufi_refuse_in_kernel(err);
+  }
   if (status == GPUF_OK) {
     status = gpuf_tensor_check(tensor, err);
   }

@@ -188,7 +188,8 @@ GPUF_API gpuf_status gpuf_h5_future_wait_copied(gpuf_h5_future *future, int64_t 
 /* Free a future. One that is not finished is given up: a dataset that was created for it is
  * unlinked, which enters HDF5, and a region is left partly written. What others have put under the
  * dataset's name stays, and so does, incomplete, a dataset that has another name now. NULL is
- * allowed. */
+ * allowed. A kernel of the host backend waits for no write: there, a future that is not finished is
+ * left as it is. */
 GPUF_API void gpuf_h5_future_destroy(gpuf_h5_future *future);
 
 /* --- Reading ------------------------------------------------------------- */
@@ -205,7 +206,9 @@ GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor,
  * the open dataset, which has its shape and dtype. Elements that were never written are the
  * dataset's fill value, or 0 where HDF5 gives none (fill time NEVER), as in h5py. The same holds
  * for elements of a virtual dataset whose source is missing; HDF5 converts those of a source of
- * another type. On failure `dst` may be partly overwritten. */
+ * another type, and, where a source is itself virtual and as many of its elements have two sources
+ * as have none, the latter may be the fill value of the dataset that is read. On failure `dst` may
+ * be partly overwritten. */
 GPUF_API gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
                                   const gpuf_h5_options *options, gpuf_error *err);
 GPUF_API gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor *dst,
