@@ -201,8 +201,7 @@ def _read_item(
 
 
 def read_dataset(dataset: h5py.Dataset, *, device: str | None, out: Any = None) -> Any:
-    """Read all of an open dataset, as :func:`read` does."""
-    check_out(out)
+    """Read all of an open dataset, as :func:`read` does; `check_out` has checked `out`."""
     return _read(dataset, None, device, out, False)
 
 
