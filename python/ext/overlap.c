@@ -7,11 +7,12 @@
 #include "methods.h"
 #include "tensor_list.h"
 
-/* A tensor, and the addresses from its first byte to behind its last. */
+/* A tensor, the addresses from its first byte to behind its last, and what it is filled with. */
 typedef struct extent {
   uintptr_t low;
   uintptr_t high;
   const gpuf_tensor *tensor;
+  PyObject *content;
   Py_ssize_t index;
 } extent;
 
@@ -21,30 +22,47 @@ static int by_low(const void *a, const void *b) {
   return (low > other) - (low < other);
 }
 
-static bool clash(const gpuf_tensor *a, const gpuf_tensor *b) {
-  return gpufi_tensors_overlap(a, b) && !(a->dtype == b->dtype && gpufi_tensors_coincide(a, b));
+/* Whether one would be filled over the other: 1 or 0, and -1 for an error. */
+static int clash(const extent *a, const extent *b) {
+  if (!gpufi_tensors_overlap(a->tensor, b->tensor)) {
+    return 0;
+  }
+  if (a->tensor->dtype != b->tensor->dtype || !gpufi_tensors_coincide(a->tensor, b->tensor)) {
+    return 1;
+  }
+  return PyObject_RichCompareBool(a->content, b->content, Py_NE);
 }
 
-/* Whether two of the tensors clash: those are *a and *b, then. */
-static bool find_clash(extent *all, Py_ssize_t count, Py_ssize_t *a, Py_ssize_t *b) {
+/* Whether two of the tensors clash, which are *a and *b, then: 1 or 0, and -1 for an error. */
+static int find_clash(extent *all, Py_ssize_t count, Py_ssize_t *a, Py_ssize_t *b) {
   qsort(all, (size_t)count, sizeof(*all), by_low);
   for (Py_ssize_t i = 0; i < count; i++) {
     for (Py_ssize_t k = i + 1; k < count && all[k].low < all[i].high; k++) {
-      if (clash(all[i].tensor, all[k].tensor)) {
+      const int found = clash(&all[i], &all[k]);
+      if (found != 0) {
         *a = all[i].index < all[k].index ? all[i].index : all[k].index;
         *b = all[i].index + all[k].index - *a;
-        return true;
+        return found;
       }
     }
   }
-  return false;
+  return 0;
 }
 
-static PyObject *find_overlap(PyObject *module, PyObject *tuple) {
+static PyObject *find_overlap(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_tensor_list list;
   gpuf_error err;
   Py_ssize_t a, b;
+  PyObject *tuple, *contents;
+  if (!PyArg_ParseTuple(args, "O!O!:find_overlap", &PyTuple_Type, &tuple, &PyTuple_Type,
+                        &contents)) {
+    return NULL;
+  }
+  if (PyTuple_Size(contents) != PyTuple_Size(tuple)) {
+    PyErr_SetString(PyExc_ValueError, "there must be a content for each tensor");
+    return NULL;
+  }
   if (gpufi_py_tensors_import(state, tuple, &list) < 0) {
     return NULL;
   }
@@ -55,14 +73,18 @@ static PyObject *find_overlap(PyObject *module, PyObject *tuple) {
     goto done;
   }
   for (Py_ssize_t i = 0; i < list.count; i++) {
-    all[i] = (extent){.tensor = &list.imports[i].tensor, .index = i};
+    all[i] = (extent){
+        .tensor = &list.imports[i].tensor, .content = PyTuple_GetItem(contents, i), .index = i};
     if (gpuf_tensor_check(all[i].tensor, &err) != GPUF_OK) {
       gpufi_py_raise(state, &err);
       goto done;
     }
     gpufi_tensor_extent(all[i].tensor, &all[i].low, &all[i].high);
   }
-  result = find_clash(all, list.count, &a, &b) ? Py_BuildValue("(nn)", a, b) : Py_NewRef(Py_None);
+  const int found = find_clash(all, list.count, &a, &b);
+  if (found >= 0) {
+    result = found ? Py_BuildValue("(nn)", a, b) : Py_NewRef(Py_None);
+  }
 done:
   free(all);
   gpufi_py_tensors_clear(&list);
@@ -70,12 +92,12 @@ done:
 }
 
 PyDoc_STRVAR(find_overlap_doc,
-             "find_overlap(tensors, /)\n--\n\n"
+             "find_overlap(tensors, contents, /)\n--\n\n"
              "The indices of two of a tuple of tensors, of any framework and on any device, that\n"
              "share memory; None if there are none. Those that are the same elements, as one\n"
-             "tensor that is there twice, do not count.");
+             "tensor that is there twice, do not count where their contents are equal.");
 
 PyMethodDef gpufi_py_overlap_methods[] = {
-    {"find_overlap", find_overlap, METH_O, find_overlap_doc},
+    {"find_overlap", find_overlap, METH_VARARGS, find_overlap_doc},
     {0},
 };

@@ -294,7 +294,8 @@ class Checkpoint:
             A tree of the same nesting whose tensors are filled and returned, on any device; None
             in it stands for a fresh array, and for a :class:`Part` the box is read that it
             says, of an array of any decomposition. One tensor may be there twice, as tied weights
-            are. Numbers and text in it are not looked at.
+            are, in Parts of one box; where the values that were saved differ, it has the last ones.
+            Numbers and text in it are not looked at.
 
         Returns
         -------
@@ -306,8 +307,10 @@ class Checkpoint:
         gpufetch.Error
             There are checkpoints, and none of them is whole.
         ValueError
-            `out` is nested otherwise or has tensors that overlap, or the file is no checkpoint of a
-            tree.
+            `out` is nested otherwise, has a tensor of another shape or dtype, or two that overlap,
+            or the file is no checkpoint of a tree.
+        TypeError
+            `out` has a LazyArray, which only reads its tensor, or another object that is no tensor.
         """
         step_max = -1 if step is None else check_int(step, "step", 0)
         restart, report = _core.restart_open(self._directory, self._prefix, step_max)

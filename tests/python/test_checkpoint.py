@@ -151,6 +151,38 @@ def test_tensors_to_fill_that_overlap_are_refused(tmp_path: Path) -> None:
         assert row.tolist() == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]
 
 
+def test_a_tensor_that_is_there_twice_is_filled_with_one_box(tmp_path: Path) -> None:
+    def part(tensor: Any, start: int) -> gf.Part:
+        return gf.Part(tensor, start=(start,), global_shape=(5,))
+
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"a": np.arange(5.0), "b": np.arange(5.0)})
+        checkpoint.wait()
+        row = np.full(5, -1.0)
+        for a, b in [
+            (part(row[:2], 0), part(row[:2], 3)),
+            (part(row, 0), row),
+            (row, gf.Part(row, start=(0,), global_shape=(9,))),
+        ]:
+            with pytest.raises(ValueError, match=r"out\['a'\] and out\['b'\] share memory"):
+                checkpoint.load(out={"a": a, "b": b})
+            assert (row == -1).all()
+        checkpoint.load(out={"a": part(row[:2], 3), "b": part(row[:2], 3)})
+        assert row.tolist() == [3, 4, -1, -1, -1]
+
+
+def test_no_lazy_array_is_filled_since_that_only_reads(tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"a": np.arange(1, 6.0), "b": np.arange(1, 6.0)})
+        checkpoint.wait()
+        a, b = np.zeros(5), gf.to_device(np.zeros(5), device="host:0")
+        for reader in (gf.lazy(b), gf.lazy(b)[::-1]):
+            for given in (reader, gf.Part(reader, start=(0,), global_shape=(5,))):
+                with pytest.raises(TypeError, match="out is a LazyArray, a reader of its tensor"):
+                    checkpoint.load(out={"a": a, "b": given})
+        assert not a.any() and not gf.fetch(b).any()
+
+
 @pytest.mark.parametrize(
     ("tree", "kind", "text"),
     [

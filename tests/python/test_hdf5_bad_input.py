@@ -13,6 +13,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import gpufetch as gf
 from gpufetch import _core
@@ -283,6 +284,37 @@ def test_out_that_does_not_fit_is_refused(file: h5py.File, out: Any, message: st
     with pytest.raises(ValueError, match=message):
         gf.hdf5.read(file, "x", out=out)
     assert not np.any(out)
+
+
+@pytest.mark.parametrize("selection", [None, np.s_[::-1], [1, 0], np.array([True, True])], ids=str)
+@pytest.mark.parametrize(
+    ("out", "kind", "text"),
+    [
+        (np.broadcast_to(np.float32(0), (2, 200)), ValueError, "out is read-only: give a writable"),
+        (as_strided(np.zeros(200, "f4"), (2, 200), (0, 4)), ValueError, "of out share memory"),
+        (as_strided(np.zeros(201, "f4"), (2, 200), (4, 4)), ValueError, "of out share memory"),
+        (np.ma.zeros((2, 200), "f4"), TypeError, "masked array"),
+    ],
+    ids=["read-only", "stride 0", "axes that overlap", "masked"],
+)
+def test_an_out_that_cannot_be_filled_is_refused_before_anything_is_read(
+    file: h5py.File,
+    monkeypatch: pytest.MonkeyPatch,
+    out: Any,
+    kind: type[Exception],
+    text: str,
+    selection: Any,
+) -> None:
+    x = np.ones((2, 200), np.float32)
+    gf.hdf5.write(file, "x", x)
+    layout = h5py.VirtualLayout(x.shape, x.dtype)
+    layout[:] = h5py.VirtualSource(file["x"])
+    file.create_virtual_dataset("virtual", layout)
+    monkeypatch.setattr(_core, "h5_read", None)
+    for name in ("x", "virtual"):
+        with pytest.raises(kind, match=text):
+            gf.hdf5.read(file, name, selection=selection, out=out)
+    assert not out.any()
 
 
 def test_device_and_out_together_are_refused(file: h5py.File) -> None:

@@ -291,16 +291,6 @@ def test_an_error_has_no_temporary_name(file: h5py.File) -> None:
         assert ".gpufetch-" not in str(caught.value)
 
 
-def test_a_read_only_out_is_refused_before_anything_is_read(
-    file: h5py.File, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gf.hdf5.write(file, "x", field())
-    monkeypatch.setattr(_core, "h5_read", None)
-    out = np.broadcast_to(np.float32(0), (2, 200))
-    with pytest.raises(ValueError, match="out is read-only: give a writable array"):
-        gf.hdf5.read(file, "x", selection=[0, 7], out=out)
-
-
 # --- Interruptions --------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from gpufetch._checks import check_text
 from gpufetch._part import Part
 from gpufetch.hdf5._nested import descend, is_tree, kind_of_keys, kind_of_sequence
 from gpufetch.hdf5._numbers import as_tensor
+from gpufetch.hdf5._read import check_out
 
 __all__ = ["TREE", "Flat", "Stored", "restore"]
 
@@ -159,8 +160,9 @@ _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
 def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
     """Nest the tensors again; with `out`, a tree of the same nesting, they are read into its own.
 
-    ValueError where `out` is nested otherwise or its tensors overlap, and for a text that `Flat`
-    does not make, which names `where` it is: the file.
+    ValueError where `out` is nested otherwise or its tensors overlap, TypeError where it has
+    LazyArrays, and ValueError for a text that `Flat` does not make, which names `where` it is: the
+    file.
     """
     try:
         node = _parsed(json.loads(text))
@@ -171,17 +173,22 @@ def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
     given: list[tuple[str, Any]] = []
     if out is not None:
         _restore(node, lambda _, into, path: given.append((path, into)), out, "out")
-        _check_apart([(path, into) for path, into in given if into is not None])
+        _check_fillable([(path, into) for path, into in given if into is not None])
     return _restore(node, lambda stored, into, _: read(stored, into), out, "out")
 
 
-def _check_apart(given: list[tuple[str, Any]]) -> None:
-    """Refuse tensors of which one would be filled over another; the same one twice is filled twice.
+def _check_fillable(given: list[tuple[str, Any]]) -> None:
+    """Refuse tensors that cannot be filled, and those of which one would be filled over another.
 
-    The tied weights of a model are the same tensor.
+    The same tensor twice is filled twice, as the tied weights of a model are, unless it is to hold
+    different boxes.
     """
-    tensors = tuple(x.tensor if type(x) is Part else x for _, x in given)
-    found = _core.find_overlap(tensors)
+    parts = [x if type(x) is Part else None for _, x in given]
+    boxes = tuple((part.start, part.global_shape) if part else None for part in parts)
+    tensors = tuple(part.tensor if part else x for part, (_, x) in zip(parts, given, strict=True))
+    for tensor in tensors:
+        check_out(tensor)
+    found = _core.find_overlap(tensors, boxes)
     if found is not None:
         first, second = (given[index][0] for index in found)
         raise ValueError(

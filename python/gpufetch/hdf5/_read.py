@@ -22,7 +22,7 @@ from gpufetch.hdf5._sparse import read_around
 from gpufetch.hdf5._types import has_swapped_sequences, type_name
 from gpufetch.hdf5._virtual import OpenSources, checked_sources
 
-__all__ = ["read", "read_dataset"]
+__all__ = ["check_out", "read", "read_dataset"]
 
 
 _Out = TypeVar("_Out")
@@ -129,9 +129,9 @@ def read(
     Raises
     ------
     ValueError
-        `src` is closed, `name` has a NUL in it, or `out` does not fit or is read-only; or a source
-        of a virtual dataset has another dtype or too few elements, or HDF5 would leave out fill
-        values of it.
+        `src` is closed, `name` has a NUL in it, or `out` does not fit, is read-only, or has
+        elements that share memory; or a source of a virtual dataset has another dtype or too few
+        elements, or HDF5 would leave out fill values of it.
     OSError
         A file, or what `name` leads to, does not open or cannot be read; or a source of a virtual
         dataset is missing, does not open, or was replaced while it was read. The message names it
@@ -141,8 +141,8 @@ def read(
     KeyError
         There is no `name` in `src`, as HDF5 says; where HDF5 cannot tell, it is OSError.
     TypeError
-        The dataset's type has no dtype on a device; the message says what it is. Or `out` is a
-        LazyArray, which only reads its tensor.
+        The dataset's type, or that of `out`, has no dtype on a device; the message says what it is.
+        Or `out` is a masked array, or a LazyArray, which only reads its tensor.
     gpufetch.Error
         HDF5 or the device failed, or a chunk is damaged; the message names the chunk.
 
@@ -152,7 +152,7 @@ def read(
     require_binding()
     if device is not None and out is not None:
         raise ValueError("give device or out, not both: out is on a device already")
-    _check_out_is_no_view(out)
+    check_out(out)
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
@@ -166,8 +166,16 @@ def read(
         return _read_item(item_in(file, name), selection, device, out, allow_gaps)
 
 
-def _check_out_is_no_view(out: Any) -> None:
-    if hasattr(type(out), "_gpufetch_view"):
+def check_out(out: Any) -> None:
+    """Refuse an `out` that cannot be filled, before anything is read.
+
+    What is not an ndarray is checked by the copy into it.
+    """
+    if isinstance(out, np.ndarray):
+        if not out.flags.writeable:
+            raise ValueError("out is read-only: give a writable array")
+        _core.check_out(np.broadcast_to(np.zeros((), out.dtype), out.shape), out)
+    elif hasattr(type(out), "_gpufetch_view"):
         raise TypeError(
             f"out is a {type(out).__name__}, a reader of its tensor, which is not written to "
             "through it: give the tensor itself, which a LazyArray has as out.source"
@@ -193,8 +201,7 @@ def _read_item(
 
 
 def read_dataset(dataset: h5py.Dataset, *, device: str | None, out: Any = None) -> Any:
-    """Read all of an open dataset, as :func:`read` does."""
-    _check_out_is_no_view(out)
+    """Read all of an open dataset, as :func:`read` does; `check_out` has checked `out`."""
     return _read(dataset, None, device, out, False)
 
 
@@ -255,8 +262,6 @@ def _numbers(
         if selected is None or selected.rest is None:
             values = sources.read((box[0], tuple(map(abs, box[1]))))
             if values is not None:
-                if out is not None:
-                    _check_out(out)
                 values = values.reshape([length for length in box[1] if length >= 0])
                 return _delivered(values, device, out)
     if selected is None:
@@ -265,9 +270,6 @@ def _numbers(
         return _core.h5_read(phil, dataset_id, device=device, out=out)
     if selected.rest is None:
         return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
-
-    if out is not None:
-        _check_out(out)
 
     def read_box(box: Box) -> npt.NDArray[Any]:
         found = sources.read(box) if sources and math.prod(box[1]) else None
@@ -362,12 +364,6 @@ def _repeated(element: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     made = np.empty(1, object)
     made[0] = element
     return made
-
-
-def _check_out(out: Any) -> None:
-    """Refuse what selected elements cannot be put into, before they are read."""
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise ValueError("out is read-only: give a writable array")
 
 
 def _delivered(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:

@@ -191,7 +191,8 @@ def load(
     out
         A tree of the same nesting whose tensors are filled and returned, on any device and of any
         framework; None in it stands for a fresh array. Numbers and text in it are not looked at.
-        One tensor may be there twice, as tied weights are. After a failure some are filled.
+        One tensor may be there twice, as tied weights are; where the values that were saved differ,
+        it has the last ones. After a failure some are filled.
     progress
         Whether to show a tqdm bar, if tqdm is installed and this takes more than half a second.
 
@@ -201,6 +202,8 @@ def load(
         There is no tree, or one whose attribute is damaged, or whose dataset has another dtype or
         shape than was saved or lacks a chunk; or `out` is nested otherwise, has a tensor of
         another shape or dtype, or two that overlap.
+    TypeError
+        `out` has a LazyArray, which only reads its tensor, or another object that is no tensor.
     OSError, gpufetch.Error
         The file does not open or is damaged, or HDF5 or the device failed. Damage in chunks without
         checksums is no error: those of ``codec=None`` and ``"bitshuffle-lz4"``, and those of
