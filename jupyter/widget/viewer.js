@@ -1,7 +1,7 @@
 // The page of `gpufetch.view`: one module, loaded by anywidget as it is.
 //
-// The kernel sends values, not pictures. The page asks for tiles of a pyramid: first the coarsest
-// level, which is one tile (the overview), and where the view stays, those of the level whose cells
+// The kernel sends values, not pictures. The page asks for tiles of a pyramid: first the finest
+// level that is one tile (the overview), and where the view stays, those of the level whose cells
 // are one to two pixels. Two requests at most are unanswered, and what waits is decided anew for
 // each drawing, so that nothing is asked for a view that has passed. Colours are made here, by
 // WebGL2 or, without it, on the CPU. Over a slow line, tiles travel encoded by gpufetch's codec, and
@@ -99,18 +99,25 @@ export function levelsFor(panel, window, pixels) {
     levelFor(((windows[axis][1] - windows[axis][0]) * length) / pixels[axis], panel.levels[axis]));
 }
 
+/** How many tiles an axis has at a level. */
+function tileCount(length, tile, level) {
+  return Math.max(1, Math.ceil(Math.floor(length / 2 ** level) / tile));
+}
+
 /** The places of the tiles that a window shows along one axis: the first, and behind the last. */
-function placesIn([low, high], length, step) {
-  const first = Math.max(0, Math.floor((low * length) / step));
-  const end = Math.min(Math.ceil(length / step), Math.ceil((high * length) / step));
-  return [first, Math.max(first, end)];
+function placesIn([low, high], length, tile, level) {
+  const step = tile * 2 ** level;
+  const count = tileCount(length, tile, level);
+  const end = Math.min(count, Math.ceil((high * length) / step));
+  const first = Math.max(0, Math.min(count - 1, Math.floor((low * length) / step)));
+  return low < 1 ? [first, Math.max(first, end)] : [count, count];
 }
 
 /** The places of all tiles of some levels that a window shows, those in the middle first. */
 export function tilesIn(panel, window, levels) {
   const windows = axisWindows(window, panel.shape.length);
   const ranges = panel.shape.map(
-    (length, axis) => placesIn(windows[axis], length, panel.tile * 2 ** levels[axis])
+    (length, axis) => placesIn(windows[axis], length, panel.tile, levels[axis])
   );
   let places = [[]];
   for (const [first, end] of ranges) {
@@ -129,7 +136,8 @@ export function tilesIn(panel, window, levels) {
 export function tileBox(panel, levels, place) {
   return panel.shape.map((length, axis) => {
     const step = panel.tile * 2 ** levels[axis];
-    return [place[axis] * step, Math.min(length, (place[axis] + 1) * step)];
+    const isLast = place[axis] === tileCount(length, panel.tile, levels[axis]) - 1;
+    return [place[axis] * step, isLast ? length : (place[axis] + 1) * step];
   });
 }
 
@@ -145,14 +153,17 @@ function logsKey(key) {
 
 /** Levels and place of the overview. */
 function overviewOf(panel) {
-  return [panel.levels.map((count) => count - 1), panel.shape.map(() => 0)];
+  return [panel.overview, panel.shape.map(() => 0)];
 }
 
-/** The tile one level up along each axis that has one, or null for the overview. */
-function parentOf(panel, levels, place) {
-  const up = levels.map((level, axis) => Math.min(panel.levels[axis] - 1, level + 1));
+/** The tile that has a tile's elements, a level nearer to the overview; null for the overview. */
+export function parentOf(panel, levels, place) {
+  const up = levels.map((level, axis) => Math.min(panel.overview[axis], level + 1));
   if (up.every((level, axis) => level === levels[axis])) return null;
-  return { levels: up, place: place.map((n, axis) => (up[axis] > levels[axis] ? n >> 1 : n)) };
+  const within = (n, axis) => Math.min(n, tileCount(panel.shape[axis], panel.tile, up[axis]) - 1);
+  return {
+    levels: up, place: place.map((n, axis) => within(up[axis] > levels[axis] ? n >> 1 : n, axis)),
+  };
 }
 
 /** Tiles by name, those that were not used for longest going first. */

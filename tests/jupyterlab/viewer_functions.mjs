@@ -6,8 +6,8 @@ import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 
 const viewer = await import(pathToFileURL(process.argv[2]));
-const IMAGE = { shape: [1000, 3000], levels: [3, 5], tile: 256 };
-const LINE = { shape: [3_000_000], levels: [11], tile: 4096 };
+const IMAGE = { shape: [1000, 3000], levels: [10, 12], overview: [2, 4], tile: 256 };
+const LINE = { shape: [3_000_000], levels: [11], overview: [10], tile: 4096 };
 
 /** Requests whose messages are kept, and a clock. */
 function requestsOf() {
@@ -24,7 +24,10 @@ function requestsOf() {
 function outputOf(panels, state = {}) {
   const output = Object.create(viewer.Output.prototype);
   const first = { leading: [], tile: 256, name: "" };
-  output.infos = panels.map(({ info }) => ({ ...first, levels: info.shape.map(() => 1), ...info }));
+  output.infos = panels.map(({ info }) => {
+    const [levels, overview] = [1, 0].map((level) => info.shape.map(() => level));
+    return { ...first, levels, overview, ...info };
+  });
   output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
   output.cache = new viewer.Cache(1e9);
   output.model = { get: () => "" };
@@ -91,6 +94,52 @@ const TESTS = {
     assert.deepEqual(viewer.tilesIn(IMAGE, [2, 3, 0, 1], [0, 0]), []);
     assert.deepEqual(viewer.tilesIn(LINE, [0.5, 0.5001, 0, 1], [0]), [[366]]);
     assert.deepEqual(viewer.tileBox(IMAGE, [0, 1], [3, 5]), [[768, 1000], [2560, 3000]]);
+  },
+
+  every_cell_has_a_pixel_of_a_small_canvas_too() {
+    for (
+      const [shape, size] of [
+        [[2000, 8000], [851, 213]], [[256, 256], [207, 207]], [[300, 4097], [512, 120]],
+        [[3, 70000], [64, 400]],
+      ]
+    ) {
+      const panel = {
+        shape, tile: 256, levels: shape.map((n) => Math.floor(Math.log2(n)) + 1),
+        overview: shape.map((n) => Math.max(0, Math.ceil(Math.log2((n + 1) / 257)))),
+      };
+      const window = viewer.fitted(shape, size, true);
+      const levels = viewer.levelsFor(panel, window, [size[1], size[0]]);
+      for (const axis of [0, 1]) {
+        const pixels = size[1 - axis];
+        const seen = new Set();
+        let count = 0;
+        for (const place of viewer.tilesIn(panel, window, levels)) {
+          if (place[1 - axis]) continue;
+          const ends = viewer.tileBox(panel, levels, place)[axis];
+          const cells = Math.max(1, Math.floor((ends[1] - ends[0]) / 2 ** levels[axis]));
+          const edges = ends.map((end) => (end / shape[axis]) * pixels);
+          const at = viewer.placed({ cells: [1, cells] }, [...edges, 0, 1], [0, pixels, 0, 1]);
+          count += cells;
+          for (let x = at.clip[0]; x < at.clip[1]; x++) {
+            seen.add(`${place} ${Math.floor(at.first[0] + at.step[0] * (x - at.clip[0]))}`);
+          }
+        }
+        assert.equal(seen.size, count, `${shape} on ${size}`);
+      }
+    }
+  },
+
+  the_tile_with_a_tiles_elements_one_level_up_is_found_up_to_the_overview() {
+    assert.deepEqual(
+      viewer.parentOf(IMAGE, [0, 1], [3, 5]), { levels: [1, 2], place: [1, 2] },
+    );
+    assert.deepEqual(viewer.parentOf(IMAGE, [5, 3], [0, 1]), { levels: [2, 4], place: [0, 0] });
+    assert.equal(viewer.parentOf(IMAGE, [2, 4], [0, 0]), null);
+    // What is less than a cell there is of the tile before.
+    const long = { shape: [1, 513], levels: [1, 10], overview: [0, 1], tile: 256 };
+    assert.deepEqual(viewer.tilesIn(long, [0.9999, 1, 0, 1], [0, 0]), [[0, 2]]);
+    assert.deepEqual(viewer.parentOf(long, [0, 0], [0, 2]), { levels: [0, 1], place: [0, 0] });
+    assert.deepEqual(viewer.tileBox(long, [0, 1], [0, 0]), [[0, 1], [0, 513]]);
   },
 
   two_requests_at_most_are_unanswered_and_only_the_newest_wishes_wait() {

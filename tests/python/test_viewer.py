@@ -34,9 +34,10 @@ from gpufetch._viewer.tiles import (
     Options,
     Panel,
     compact,
-    level_count,
     make_panel,
     make_panels,
+    overview_level,
+    tile_count,
     tile_range,
 )
 
@@ -65,22 +66,33 @@ def tile_of(panel: Panel, levels: list[int], place: list[int], index: list[int] 
 
 
 @pytest.mark.parametrize(
-    ("length", "count"), [(1, 1), (256, 1), (257, 2), (512, 2), (513, 3), (10**9, 23)]
+    ("length", "level"), [(1, 0), (256, 0), (257, 1), (513, 1), (514, 2), (10**9, 22)]
 )
-def test_the_last_level_is_one_tile(length: int, count: int) -> None:
-    assert level_count(length, 256) == count
-    first, last, cells = tile_range(length, count - 1, 0, 256)
+def test_the_overview_is_the_finest_level_of_one_tile(length: int, level: int) -> None:
+    assert overview_level(length, 256) == level
+    first, last, cells = tile_range(length, level, 0, 256)
     assert (first, last) == (0, length) and 0 < cells <= 256
+    assert level == 0 or tile_count(length, level - 1, 256) > 1
 
 
 def test_the_tiles_of_a_level_cover_an_axis_once() -> None:
-    for length in (1, 255, 256, 257, 1000, 4097):
-        for level in range(level_count(length, 256)):
-            places = range(-(-length // (256 << level)))
+    for length in (1, 255, 256, 257, 513, 1000, 4097):
+        for level in range(length.bit_length()):
+            places = range(tile_count(length, level, 256))
             ranges = [tile_range(length, level, place, 256) for place in places]
             assert [first for first, _, _ in ranges[1:]] == [last for _, last, _ in ranges[:-1]]
             assert ranges[0][0] == 0 and ranges[-1][1] == length
-            assert all(0 < cells <= min(256, last - first) for first, last, cells in ranges)
+            assert all(0 < cells <= 256 for _, _, cells in ranges)
+            # What is less than a cell has no middle of a pixel for sure.
+            assert all(last - first >= cells << level for first, last, cells in ranges)
+
+
+def test_an_image_has_levels_down_to_one_cell_and_a_line_to_one_tile() -> None:
+    panel = panel_of(np.arange(9 * 700.0).reshape(9, 700))
+    assert panel.levels == (4, 10) and panel.overview == (0, 2)
+    found, reply = tile_of(panel, [3, 9], [0, 0])
+    assert found.shape == (1, 1) and found[0, 0] == 3149.5 and reply["note"] == "mean of 9 × 700"
+    assert panel_of(np.zeros(9000)).levels == (3,)
 
 
 REAL = [bool, "u1", "i1", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4"]
