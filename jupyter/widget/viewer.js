@@ -485,12 +485,34 @@ function cellAt(placements, x, y) {
   for (let i = placements.length - 1; i >= 0; i--) {
     const { tile, clip, first, step } = placements[i];
     if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3]) continue;
-    // A line's tile has one row, of pairs.
-    const [rows, columns] = tile.cells.length < 2 ? [1, tile.cells[0]] : tile.cells;
+    const [rows, columns] = tile.cells;
     const row = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows);
     return { tile, cell: row * columns + cellOf(first[0], step[0], Math.floor(x - clip[0]), columns) };
   }
   return null;
+}
+
+/** The lowest and the highest value of a line's cells in each column of pixels. */
+function shownPairs(placements, width) {
+  const values = new Float64Array(2 * width).fill(NaN);
+  for (const { tile, edges, clip, first: [first], step: [step] } of placements) {
+    // A tile's own end may be in a column that a neighbour's clip has.
+    const isOwn = (side) => Math.ceil(edges[side] - 0.5) === clip[side];
+    const from = isOwn(0) ? Math.floor(edges[0]) : clip[0];
+    const to = isOwn(1) ? Math.ceil(edges[1]) : clip[1];
+    for (let x = Math.max(0, from); x < Math.min(width, to); x++) {
+      const left = first + step * (x - clip[0] - 0.5);
+      const end = Math.min(tile.cells[0], Math.ceil(left + step - 1e-9));
+      for (let i = Math.max(0, Math.floor(left + 1e-9)); i < end; i++) {
+        const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
+        if (Number.isNaN(low)) continue;
+        // Nothing is above or below the NaN that was there.
+        if (!(values[2 * x] <= low)) values[2 * x] = low;
+        if (!(values[2 * x + 1] >= high)) values[2 * x + 1] = high;
+      }
+    }
+  }
+  return values;
 }
 
 /**
@@ -498,12 +520,11 @@ function cellAt(placements, x, y) {
  * column, a picture's red, green, blue and opacity. NaN, or no opacity, where nothing is.
  */
 export function shownCells(kind, placements, { width, height }) {
-  const isLine = kind === "line";
-  const rows = isLine ? 1 : height;
-  const each = { line: 2, colour: 4 }[kind] ?? 1;
-  const length = rows * width * each;
+  if (kind === "line") return { values: shownPairs(placements, width), shape: [width, 2] };
+  const each = kind === "colour" ? 4 : 1;
+  const length = height * width * each;
   const values = kind === "colour" ? new Uint8Array(length) : new Float64Array(length).fill(NaN);
-  for (let pixel = 0; pixel < rows * width; pixel++) {
+  for (let pixel = 0; pixel < height * width; pixel++) {
     const found = cellAt(placements, pixel % width, Math.floor(pixel / width));
     if (!found) continue;
     const { tile, cell } = found;
@@ -511,7 +532,7 @@ export function shownCells(kind, placements, { width, height }) {
       values[each * pixel + i] = valueAt(tile, each * cell + i);
     }
   }
-  return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
+  return { values, shape: [height, width, ...(each > 1 ? [each] : [])] };
 }
 
 /**

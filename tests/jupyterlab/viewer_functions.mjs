@@ -448,6 +448,42 @@ const TESTS = {
     assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
   },
 
+  the_saved_pairs_of_a_line_have_every_spike() {
+    // Of each tile [edges in pixels, pairs]: where its cells are on a canvas of `width` pixels.
+    const saved = (width, ...tiles) => {
+      const placements = tiles.map(([edges, pairs]) => {
+        const tile = {
+          cells: [pairs.length], values: Float32Array.from(pairs.flat()), offset: 0, unit: 1,
+        };
+        const all = [...edges, 0, 9];
+        const within = [0, width, 0, 9];
+        return {
+          ...viewer.placed({ ...tile, cells: [1, pairs.length] }, all, within), tile, edges: all,
+        };
+      });
+      const { values, shape } = viewer.shownCells("line", placements, { width, height: 9 });
+      assert.deepEqual(shape, [width, 2]);
+      return Array.from({ length: width }, (_, x) => Array.from(values.slice(2 * x, 2 * x + 2)));
+    };
+    const spiked = (count, at) => (
+      Array.from({ length: count }, (_, i) => (i === at ? [-3, 7] : [0, 0]))
+    );
+    for (let spike = 0; spike < 40; spike++) {
+      const pairs = spiked(40, spike);
+      assert.deepEqual(saved(10, [[0, 10], pairs]), spiked(10, Math.floor(spike / 4)));
+      // Two tiles that part at 4.7 pixels.
+      const two = saved(10, [[0, 4.7], pairs.slice(0, 19)], [[4.7, 10], pairs.slice(19)]);
+      const found = two.filter(([low, high]) => low === -3 && high === 7);
+      assert.ok(found.length === 1 || found.length === 2, String(spike));
+      assert.equal(two.flat().some(Number.isNaN), false);
+    }
+    const nan = [NaN, NaN];
+    assert.deepEqual(saved(3, [[0, 2], [nan, [5, 6], nan, nan]]), [[5, 6], nan, nan]);
+    assert.deepEqual(saved(1, [[0, 1], [[Infinity, Infinity], [0, 2]]]), [[0, Infinity]]);
+    // The column in which two cells meet has both.
+    assert.deepEqual(saved(3, [[0, 3], [[1, 1], [2, 2]]]), [[1, 1], [1, 2], [2, 2]]);
+  },
+
   the_pointer_names_the_element_that_is_drawn_under_it() {
     globalThis.devicePixelRatio = 1;
     const [rows, columns] = [64, 96];

@@ -320,7 +320,8 @@ class LinePanel(Panel):
         if options.part is None and source.array.dtype.kind == "c":
             options = options._replace(part="real")
         super().__init__(source, name, options, (source.array.ndim - 1,))
-        self.levels = tuple(level + 1 for level in self.overview)  # any number of cells fits a pixel
+        # Any number of cells is drawn on a pixel.
+        self.levels = tuple(level + 1 for level in self.overview)
         self._samples(source)
 
     def _samples(self, source: Source) -> View:
