@@ -255,7 +255,8 @@ export class Requests {
    * asked already does not wait once more: its answer lets the page decide anew what it wants.
    */
   want(wishes) {
-    this.waiting = wishes.filter(({ key }) => !this.has(key));
+    const first = new Map([...wishes].reverse().map((wish) => [wish.key, wish]));
+    this.waiting = wishes.filter((wish) => first.get(wish.key) === wish && !this.has(wish.key));
     this.sendNext();
   }
 
@@ -1106,7 +1107,6 @@ export class Output {
     this.isSettled = true;
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
-    this.error = "";
     this.refusal = ""; // of limits that were given
     this.undo = [];
     this.build();
@@ -1153,7 +1153,9 @@ export class Output {
     return {
       info, number, canvas, context, placements: [], levels: [],
       revision: 0, // of the contents; tiles of an older one are shown until newer ones come
-      failed: new Map(), // by the key of a wish: the revision at which it was refused
+      failed: new Map(), // by the key of a wish: the revision at which it was refused, and the reason
+      error: "", // why something that is wanted now is not here
+      stepError: "", // why the step was not told
       step: undefined, // the program's last
       askedAt: -Infinity, // when that was told
       figure: element("figure", {}, caption, canvas),
@@ -1527,11 +1529,17 @@ export class Output {
     return (needsLogs && this.cache.get(logsKey(key))) || plain;
   }
 
+  /** The tile that stands at a place: an older one until a newer one is here, or was refused. */
+  shownTile(panel, levels, place) {
+    const key = tileKey(panel.number, this.state.index, levels, place);
+    return this.failure(panel, key) ? undefined : this.tileOf(key);
+  }
+
   tileWish(panel, levels, place) {
     let key = tileKey(panel.number, this.state.index, levels, place);
     const { revision } = panel;
     const isKnown = () =>
-      this.cache.tiles.get(key)?.revision === revision || panel.failed.get(key) === revision;
+      this.hasFailed(panel, key) || this.cache.tiles.get(key)?.revision === revision;
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     let plain;
     if (isKnown()) {
@@ -1563,7 +1571,6 @@ export class Output {
     const values = isPicture ? bytes : new Float32Array(bytes.buffer);
     this.cache.put(key, { ...reply, values, isPicture });
     this.root.dataset.tiles = reply.encoded ? "encoded" : "plain";
-    this.error = "";
     this.render();
   }
 
@@ -1623,18 +1630,31 @@ export class Output {
     this.render();
   }
 
-  /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
+  /** Whether a reply is an error. It is asked again when the contents change. */
   refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
-    panel.failed.set(key, revision);
-    this.error = reply.error;
+    panel.failed.set(key, { revision, error: reply.error });
     this.render();
     return true;
+  }
+
+  /** Why a wish was refused; "" if it was not, or the contents have changed since. */
+  failure(panel, key) {
+    const found = panel.failed.get(key);
+    return found?.revision === panel.revision ? found.error : "";
+  }
+
+  /** Whether what is wanted now was refused, which is shown then. */
+  hasFailed(panel, key) {
+    const error = this.failure(panel, key);
+    panel.error ||= error;
+    return Boolean(error);
   }
 
   /** Ask for what is seen and not here, the most urgent first; for nothing while it is hidden. */
   plan() {
     if (!this.isVisible || this.isDead) return;
+    for (const panel of this.panels) panel.error = "";
     const wishes = this.valueWish();
     for (const panel of this.panels) {
       wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));
@@ -1659,7 +1679,7 @@ export class Output {
     if (!pointed || this.exact?.key === pointed.key) return [];
     const { key, number, at } = pointed;
     const panel = this.panels[number];
-    if (panel.failed.get(key) === panel.revision) return [];
+    if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
       if (this.refused(panel, key, reply)) return;
       this.exact = { key, text: reply.text };
@@ -1672,7 +1692,7 @@ export class Output {
     const [panel] = this.panels;
     const key = ["histogram", this.state.index.join(), panel.revision].join("/");
     if (!this.state.histogram || this.counted?.key === key) return [];
-    if (panel.failed.get(key) === panel.revision) return [];
+    if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
       this.counted = reply.error ? null : { key, ...reply };
       if (this.refused(panel, key, reply)) return;
@@ -1689,8 +1709,8 @@ export class Output {
     return due.map((panel) => {
       const done = (reply) => {
         panel.askedAt = performance.now();
-        if (reply.error) this.error = reply.error;
-        else if (reply.step === null || reply.step !== panel.step) this.renew([panel]);
+        panel.stepError = reply.error ?? "";
+        if (!reply.error && (reply.step === null || reply.step !== panel.step)) this.renew([panel]);
         panel.step = reply.step ?? undefined;
         this.render();
       };
@@ -1776,8 +1796,8 @@ export class Output {
       this.drawnInk = this.ink();
       for (const panel of this.panels) this.drawPanel(panel);
       this.drawCharts();
-      this.tell();
       this.plan();
+      this.tell();
     });
   }
 
@@ -1787,8 +1807,9 @@ export class Output {
       info, this.window, this.isLine ? [canvas.width] : [canvas.height, canvas.width],
     );
     const placements = this.placements(panel);
+    const overview = this.overviewKey(panel);
     // Nothing of another index is here yet: what was shown stays for a moment.
-    const isHere = placements.length || this.cache.get(this.overviewKey(panel));
+    const isHere = placements.length || this.cache.get(overview) || this.failure(panel, overview);
     if (!isHere && panel.placements.length) return;
     panel.placements = placements;
     const colours = {
@@ -1824,7 +1845,8 @@ export class Output {
 
   /** The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. */
   placements(panel) {
-    const { info, canvas, number } = panel;
+    const { info, canvas } = panel;
+    if (this.failure(panel, this.overviewKey(panel))) return [];
     const whole = [0, canvas.width, 0, canvas.height];
     const fine = [];
     const coarse = [];
@@ -1836,7 +1858,7 @@ export class Output {
       if (found) list.push({ ...found, tile, edges });
     };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
-      const tile = this.tileOf(tileKey(number, this.state.index, panel.levels, wanted));
+      const tile = this.shownTile(panel, panel.levels, wanted);
       if (tile) {
         put(fine, tile, panel.levels, wanted, whole);
         continue;
@@ -1848,7 +1870,7 @@ export class Output {
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
-        const parent = this.tileOf(tileKey(number, this.state.index, up.levels, up.place));
+        const parent = this.shownTile(panel, up.levels, up.place);
         if (!parent) continue;
         put(coarse, parent, up.levels, up.place, within);
         break;
@@ -1942,9 +1964,13 @@ export class Output {
 
   /** How each panel's cells were reduced; once where that is the same for all. */
   noteTexts() {
-    const notes = this.panels.map(({ placements }) => noteOf(placements));
-    if (notes.every((note) => note === notes[0])) return [notes[0]];
-    return notes.map((note, number) => note && `${this.nameOf(number)}: ${note}`);
+    return this.named(this.panels.map(({ placements }) => noteOf(placements)));
+  }
+
+  /** Each panel's text, with its name; one text where that is the same for all. */
+  named(texts) {
+    if (texts.every((text) => text === texts[0])) return [texts[0]];
+    return texts.map((text, number) => text && `${this.nameOf(number)}: ${text}`);
   }
 
   sampleText() {
@@ -1966,7 +1992,10 @@ export class Output {
   alertText() {
     if (this.isDead) return DEAD;
     if (this.requests.age() > BUSY_MS) return BUSY;
-    return this.error || this.refusal;
+    const errors = this.panels.map(
+      ({ error, stepError }) => error || (this.state.playing ? stepError : "")
+    );
+    return [...this.named(errors), this.refusal].filter(Boolean).join(" · ");
   }
 
   tellControls() {

@@ -33,7 +33,7 @@ function outputOf(panels, state = {}) {
   output.model = { get: () => "" };
   output.panels = output.infos.map((info, number) => ({
     info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
-    failed: new Map(), step: undefined, askedAt: -Infinity,
+    failed: new Map(), error: "", stepError: "", step: undefined, askedAt: -Infinity,
   }));
   for (const [number, { tile }] of panels.entries()) {
     const panel = output.panels[number];
@@ -164,8 +164,9 @@ const TESTS = {
     requests.receive({ id: sent[0].id }, []);
     requests.receive({ id: sent[1].id }, []);
     assert.deepEqual(sent.map(({ op }) => op), ["a", "b"]);
-    requests.want([wish("a")]); // its answer was of no use
-    assert.equal(sent.length, 3);
+    requests.want([wish("a"), wish("c"), wish("a")]); // its answer was of no use
+    requests.receive({ id: sent[2].id }, []);
+    assert.deepEqual(sent.slice(2).map(({ op }) => op), ["a", "c"]);
   },
 
   an_answer_to_someone_else_and_one_that_comes_twice_are_ignored() {
@@ -541,6 +542,41 @@ const TESTS = {
     assert.deepEqual(answered([1, null, 7]), [...all, "tile 1"]);
     assert.deepEqual(answered([1, null, 8]), [...all, "tile 1", "tile 2"]);
     assert.deepEqual(output.panels.map(({ step }) => step), [1, undefined, 8]);
+  },
+
+  what_a_panel_could_not_read_is_said_and_not_drawn_whatever_the_others_read() {
+    globalThis[Symbol.for("gpufetch.viewer.renderer")] = { isLost: false, draw() {} };
+    const image = (name) => ({ info: { kind: "image", shape: [1, 1], leading: [2], name } });
+    const output = outputOf([image("u"), image("v")], { index: [0], window: [0, 1, 0, 1] });
+    const { sent, requests } = requestsOf();
+    for (let times = 0; times < 3; times++) requests.line.note(100, 1, performance.now());
+    Object.assign(
+      output, { requests, root: { dataset: {} }, isVisible: true, isSettled: true, palettes: {} },
+    );
+    output.tellTile = output.drawMarks = output.render = () => {};
+    // What is said and drawn once u's tiles are refused with `error`, and v's come.
+    const shown = (error, index = output.state.index) => {
+      output.state = { ...output.state, index };
+      output.plan();
+      while (sent.length) {
+        const { id, panel } = sent.shift();
+        const reply = panel === 0 && error ? { error } : { cells: [1, 1], offset: 0, unit: 1 };
+        requests.receive({ id, ...reply }, reply.error ? [] : [new Uint8Array(4)]);
+      }
+      output.plan();
+      for (const panel of output.panels) output.drawPanel(panel);
+      return [output.alertText(), ...output.panels.map(({ placements }) => placements.length)];
+    };
+    assert.deepEqual(shown(""), ["", 1, 1]);
+    assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
+    assert.deepEqual(shown("", [0]), ["", 1, 1]); // which is here
+    assert.deepEqual(shown("", [1]), ["u: u is gone", 0, 1]); // not asked for again
+    output.renew();
+    assert.deepEqual(shown(""), ["", 1, 1]);
+    output.renew(output.panels.slice(0, 1));
+    assert.deepEqual(shown("u has changed"), ["u: u has changed", 0, 1]);
+    const values = viewer.shownCells("image", output.panels[0].placements, { width: 1, height: 1 });
+    assert.deepEqual(values.values, Float64Array.of(NaN));
   },
 
   the_note_counts_what_all_tiles_of_a_level_leave_out_for_each_panel() {
