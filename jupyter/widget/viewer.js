@@ -905,6 +905,8 @@ const STYLE = `
 const DEAD =
   "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
 const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
+const NPY_TITLE =
+  "save the cells shown, as exact as they are drawn, a NumPy file a tensor; viewer.fetch() gives the elements";
 const KEYS = [
   ["arrows", "pan"],
   ["+ −", "zoom"],
@@ -1215,7 +1217,7 @@ export class Output {
       this.automaticButton, this.histogramButton, this.profileButton,
       this.playButton,
       this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
-      this.button("NPY", "save the cells shown, a NumPy file a tensor", () => this.saveNpy()),
+      this.button("NPY", NPY_TITLE, () => this.saveNpy()),
       this.button("?", "keys (?)", () => this.toggleHelp()),
     ];
     const ofColours = [this.cmap, this.range];
