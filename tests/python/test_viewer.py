@@ -529,6 +529,22 @@ def test_the_static_picture_of_a_line_has_the_limits_and_the_scale() -> None:
     assert np.isnan(heights(limits=[500, None])).all()
 
 
+def test_the_static_pictures_of_several_tensors_share_limits() -> None:
+    halves = np.repeat(np.float32([[0, 1]]), 50, axis=1).repeat(100, axis=0)
+    state = first_state(()) | {"cmap": "gray"}
+    for values in ([halves, halves * 100], [halves * 100, halves]):
+        shown = decoded(viewer_png([panel_of(x) for x in values], state))[50, 25::51, 0]
+        levels = [int(shown[i * len(shown) // 4]) for i in range(4)]
+        assert levels == ([0, 3, 0, 255] if values[0] is halves else [0, 255, 0, 3])
+    steps = [np.repeat([0.0, top], 100) for top in (1.0, 4.0)]
+    shown = decoded(viewer_png([panel_of(x) for x in steps], first_state(())))
+    rows = (shown[:, [150, 354], 0] == 0).argmax(axis=0)
+    assert np.allclose(1 - rows / (len(shown) - 1), [0.25, 1], atol=0.01)
+    picture = np.full((50, 50, 3), 9, np.uint8)
+    shown = decoded(viewer_png([panel_of(picture), panel_of(halves)], state))
+    assert set(np.unique(shown)) == {0, 9, 255}
+
+
 def test_the_static_picture_has_values_that_float32_does_not_hold_beside_each_other() -> None:
     values = np.array([[1e-100, 1e-50, 1.0], [1e300, np.nan, 1e-300]])
     state = first_state(()) | {"scale": "log", "cmap": "gray", "limits": [1e-100, 1.0]}
