@@ -1397,6 +1397,7 @@ export class Output {
   /** Change what is shown, here and, a little later, in the kernel. */
   update(changes) {
     if ("scale" in changes) this.automatic = null;
+    this.refusal = "";
     this.state = { ...this.state, ...changes };
     this.model.set("state", this.state);
     clearTimeout(this.saving);
@@ -1422,6 +1423,7 @@ export class Output {
       this.model.set("state", this.state);
       return;
     }
+    if (String(changed.limits) !== String(this.state.limits)) this.refusal = "";
     this.state = { ...changed };
     this.render();
   }
@@ -1477,13 +1479,18 @@ export class Output {
 
   setLimit(side, text) {
     const limits = [...this.state.limits];
-    const number = Number(text);
-    limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
-    const isCrossed = limits.every((limit) => limit !== null) && limits[0] > limits[1];
+    const number = text.trim() === "" ? null : Number(text);
+    limits[side] = number;
     const [low, high] = limits;
-    this.refusal = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
-    if (isCrossed) this.render();
-    else this.update({ limits });
+    if (number !== null && !Number.isFinite(number)) {
+      this.refusal = `The limit "${text}" is no finite number: write it as 0.5 or 1e-3.`;
+    } else if (low !== null && high !== null && low > high) {
+      this.refusal = `The lower limit, ${low}, is above the upper one, ${high}.`;
+    } else {
+      this.update({ limits });
+      return;
+    }
+    this.render();
   }
 
   automateLimits() {

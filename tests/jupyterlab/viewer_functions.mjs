@@ -601,19 +601,38 @@ const TESTS = {
     assert.deepEqual(output.noteTexts(), ["mean of 2 × 2, 2,000 NaN, 1 +inf"]);
   },
 
-  the_lower_limit_is_never_above_the_upper_one() {
+  the_lower_limit_is_never_above_the_upper_one_and_limits_are_numbers() {
     assert.deepEqual(viewer.chosenLimits([null, null], [1, 9], "linear"), [1, 9]);
     assert.deepEqual(viewer.chosenLimits([20, null], [1, 9], "linear"), [20, 20]);
     assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "linear"), [-2, -2]);
     assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "log"), [1, 9]);
     const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }], { limits: [5, 10] });
-    output.update = (changes) => Object.assign(output.state, changes);
-    output.render = () => {};
+    Object.assign(output, { render() {}, save() {}, refusal: "" });
+    output.model.set = () => {};
     output.setLimit(0, "90");
     assert.deepEqual(output.state.limits, [5, 10]);
     assert.match(output.refusal, /lower limit, 90, is above the upper one, 10/);
     output.setLimit(0, "7");
     assert.deepEqual([output.state.limits, output.refusal], [[7, 10], ""]);
+    for (
+      const settle of [
+        () => output.automateLimits(), () => output.setLimit(1, ""),
+        () => {
+          output.model.get = () => ({ ...output.state, limits: [1, 10] });
+          output.stateChanged();
+        },
+      ]
+    ) {
+      output.state.limits = [7, 10];
+      for (const text of ["0,9", "1e999", "NaN", "ten"]) {
+        output.setLimit(0, text);
+        assert.match(output.refusal, new RegExp(`"${text}" is no finite number`));
+      }
+      assert.deepEqual(output.state.limits, [7, 10]);
+      settle();
+      assert.equal(output.refusal, "");
+    }
+    clearTimeout(output.saving);
   },
 
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {
