@@ -412,8 +412,11 @@ function linearColouring(tile, limits) {
   return { scale: 0, low, high, shift: 0, linear };
 }
 
-/** What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. */
-export function colouring(tile, limits, scale) {
+/**
+ * What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. `least` is
+ * the smallest number of which these compute.
+ */
+export function colouring(tile, limits, scale, least = FLOAT32_NORMAL) {
   const [low, high] = limits;
   if (tile.plain) return linearColouring(tile, limits.map(logarithm));
   // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
@@ -426,7 +429,7 @@ export function colouring(tile, limits, scale) {
     return { scale: 1, low: from, high: Math.max(from, to), shift, linear: 1 };
   }
   const widest = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100;
-  const linear = Math.max(widest / tile.unit, FLOAT32_NORMAL);
+  const linear = Math.max(widest / tile.unit, least);
   return {
     scale: 2,
     low: Math.asinh(low / tile.unit / linear),
@@ -906,7 +909,7 @@ const DEAD =
   "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
 const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
 const NPY_TITLE =
-  "save the cells shown, as exact as they are drawn, a NumPy file a tensor; viewer.fetch() gives the elements";
+  "save the cells shown, as exact as they are drawn, a NumPy file a tensor (elements: viewer.fetch())";
 const KEYS = [
   ["arrows", "pan"],
   ["+ −", "zoom"],
@@ -1055,7 +1058,7 @@ function drawNames(context, names) {
 /** Draw the lowest and highest values of tiles of one axis, between the limits. */
 function drawLine(context, placements, limits, scale, ink) {
   const { width, height } = context.canvas;
-  const how = colouring({ offset: 0, unit: 1 }, limits, scale);
+  const how = colouring({ offset: 0, unit: 1 }, limits, scale, Number.MIN_VALUE);
   context.clearRect(0, 0, width, height);
   context.strokeStyle = ink;
   context.lineWidth = Math.max(1, devicePixelRatio);
@@ -2032,8 +2035,12 @@ export class Output {
     return this.infos[number].name || (this.infos.length > 1 ? `tensor ${number}` : "tensor");
   }
 
-  /** All panels beside each other, as they are drawn. */
+  /** All panels beside each other, as they are drawn but for the pointer. */
   savePng() {
+    const { pointer } = this;
+    this.pointer = null;
+    for (const panel of this.panels) this.drawPanel(panel);
+    this.pointer = pointer;
     const widths = this.panels.map(({ canvas }) => canvas.width);
     const all = element(
       "canvas", { width: widths.reduce((a, b) => a + b), height: this.panels[0].canvas.height },
@@ -2043,6 +2050,7 @@ export class Output {
         canvas, widths.slice(0, i).reduce((a, b) => a + b, 0), 0,
       )
     );
+    this.render();
     all.toBlob((blob) => download(blob, `${this.infos[0].name || "tensor"}.png`));
   }
 

@@ -318,6 +318,16 @@ const TESTS = {
     }
   },
 
+  a_line_of_small_numbers_has_the_symlog_scale() {
+    const [large, small] = [1, 1e-100].map((unit) => {
+      const how = viewer.colouring(
+        { offset: 0, unit: 1 }, [-unit, unit], "symlog", Number.MIN_VALUE,
+      );
+      return [0.01, 0.1, 1].map((part) => viewer.onScale(part * unit, how) / how.high);
+    });
+    large.forEach((position, i) => assert.ok(Math.abs(position - small[i]) < 1e-9));
+  },
+
   on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
     const info = { kind: "image", shape: [1, 4] };
     const plain = {
@@ -483,6 +493,21 @@ const TESTS = {
     assert.deepEqual(saved(1, [[0, 1], [[Infinity, Infinity], [0, 2]]]), [[0, Infinity]]);
     // The column in which two cells meet has both.
     assert.deepEqual(saved(3, [[0, 3], [[1, 1], [2, 2]]]), [[1, 1], [1, 2], [2, 2]]);
+  },
+
+  a_saved_png_does_not_have_the_pointer() {
+    const drawn = [];
+    const all = { append() {}, toBlob() {}, getContext: () => ({ drawImage() {} }) };
+    globalThis.document = { createElement: () => all };
+    const info = { kind: "image", shape: [1, 1] };
+    const output = outputOf([{ info }, { info }]);
+    output.pointer = { number: 0, at: [0.5, 0.5] };
+    output.drawPanel = ({ number }) => drawn.push([number, output.pointer]);
+    output.render = () => drawn.push("again");
+    output.savePng();
+    delete globalThis.document;
+    assert.deepEqual(drawn, [[0, null], [1, null], "again"]);
+    assert.deepEqual(output.pointer, { number: 0, at: [0.5, 0.5] });
   },
 
   the_pointer_names_the_element_that_is_drawn_under_it() {

@@ -420,6 +420,8 @@ def test_a_read_that_fails_is_answered() -> None:
         ({"scale": None}, "scale is None"),
         ({"limits": [0, "1"]}, "limits[1] is '1'"),
         ({"limits": [0]}, "limits is [0]"),
+        ({"limits": [10**400, 1]}, "limits[0] is 1000"),
+        ({"limits": [None, np.float32("inf")]}, "limits[1] is np.float32(inf)"),
         ({"limits": [90, 10]}, "limits (vmin and vmax) is [90.0, 10.0]: give the lower one first"),
         ({"fills": 1}, "fills is 1"),
         ({"profile": [1, 2]}, "profile is [1, 2]"),
@@ -434,6 +436,8 @@ def test_a_state_that_does_not_fit_is_refused_and_the_value_named(
     with pytest.raises((ValueError, TypeError)) as caught:
         checked_state({**good, **change}, (3,))
     assert named in str(caught.value)
+    of_numpy = checked_state({**good, "limits": [np.float32(0.5), np.int64(7)]}, (3,))
+    assert of_numpy["limits"] == [0.5, 7] and json.dumps(of_numpy)
     with pytest.raises(TypeError, match="state is 7"):
         checked_state(7, (3,))
 
