@@ -1,7 +1,7 @@
 // The page of `gpufetch.view`: one module, loaded by anywidget as it is.
 //
-// The kernel sends values, not pictures. The page asks for tiles of a pyramid: first the coarsest
-// level, which is one tile (the overview), and where the view stays, those of the level whose cells
+// The kernel sends values, not pictures. The page asks for tiles of a pyramid: first the finest
+// level that is one tile (the overview), and where the view stays, those of the level whose cells
 // are one to two pixels. Two requests at most are unanswered, and what waits is decided anew for
 // each drawing, so that nothing is asked for a view that has passed. Colours are made here, by
 // WebGL2 or, without it, on the CPU. Over a slow line, tiles travel encoded by gpufetch's codec, and
@@ -99,18 +99,25 @@ export function levelsFor(panel, window, pixels) {
     levelFor(((windows[axis][1] - windows[axis][0]) * length) / pixels[axis], panel.levels[axis]));
 }
 
+/** How many tiles an axis has at a level. */
+function tileCount(length, tile, level) {
+  return Math.max(1, Math.ceil(Math.floor(length / 2 ** level) / tile));
+}
+
 /** The places of the tiles that a window shows along one axis: the first, and behind the last. */
-function placesIn([low, high], length, step) {
-  const first = Math.max(0, Math.floor((low * length) / step));
-  const end = Math.min(Math.ceil(length / step), Math.ceil((high * length) / step));
-  return [first, Math.max(first, end)];
+function placesIn([low, high], length, tile, level) {
+  const step = tile * 2 ** level;
+  const count = tileCount(length, tile, level);
+  const end = Math.min(count, Math.ceil((high * length) / step));
+  const first = Math.max(0, Math.min(count - 1, Math.floor((low * length) / step)));
+  return low < 1 ? [first, Math.max(first, end)] : [count, count];
 }
 
 /** The places of all tiles of some levels that a window shows, those in the middle first. */
 export function tilesIn(panel, window, levels) {
   const windows = axisWindows(window, panel.shape.length);
   const ranges = panel.shape.map(
-    (length, axis) => placesIn(windows[axis], length, panel.tile * 2 ** levels[axis])
+    (length, axis) => placesIn(windows[axis], length, panel.tile, levels[axis])
   );
   let places = [[]];
   for (const [first, end] of ranges) {
@@ -129,7 +136,8 @@ export function tilesIn(panel, window, levels) {
 export function tileBox(panel, levels, place) {
   return panel.shape.map((length, axis) => {
     const step = panel.tile * 2 ** levels[axis];
-    return [place[axis] * step, Math.min(length, (place[axis] + 1) * step)];
+    const isLast = place[axis] === tileCount(length, panel.tile, levels[axis]) - 1;
+    return [place[axis] * step, isLast ? length : (place[axis] + 1) * step];
   });
 }
 
@@ -145,14 +153,17 @@ function logsKey(key) {
 
 /** Levels and place of the overview. */
 function overviewOf(panel) {
-  return [panel.levels.map((count) => count - 1), panel.shape.map(() => 0)];
+  return [panel.overview, panel.shape.map(() => 0)];
 }
 
-/** The tile one level up along each axis that has one, or null for the overview. */
-function parentOf(panel, levels, place) {
-  const up = levels.map((level, axis) => Math.min(panel.levels[axis] - 1, level + 1));
+/** The tile that has a tile's elements, a level nearer to the overview; null for the overview. */
+export function parentOf(panel, levels, place) {
+  const up = levels.map((level, axis) => Math.min(panel.overview[axis], level + 1));
   if (up.every((level, axis) => level === levels[axis])) return null;
-  return { levels: up, place: place.map((n, axis) => (up[axis] > levels[axis] ? n >> 1 : n)) };
+  const within = (n, axis) => Math.min(n, tileCount(panel.shape[axis], panel.tile, up[axis]) - 1);
+  return {
+    levels: up, place: place.map((n, axis) => within(up[axis] > levels[axis] ? n >> 1 : n, axis)),
+  };
 }
 
 /** Tiles by name, those that were not used for longest going first. */
@@ -244,7 +255,8 @@ export class Requests {
    * asked already does not wait once more: its answer lets the page decide anew what it wants.
    */
   want(wishes) {
-    this.waiting = wishes.filter(({ key }) => !this.has(key));
+    const first = new Map([...wishes].reverse().map((wish) => [wish.key, wish]));
+    this.waiting = wishes.filter((wish) => first.get(wish.key) === wish && !this.has(wish.key));
     this.sendNext();
   }
 
@@ -400,8 +412,11 @@ function linearColouring(tile, limits) {
   return { scale: 0, low, high, shift: 0, linear };
 }
 
-/** What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. */
-export function colouring(tile, limits, scale) {
+/**
+ * What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. `least` is
+ * the smallest number of which these compute.
+ */
+export function colouring(tile, limits, scale, least = FLOAT32_NORMAL) {
   const [low, high] = limits;
   if (tile.plain) return linearColouring(tile, limits.map(logarithm));
   // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
@@ -414,7 +429,7 @@ export function colouring(tile, limits, scale) {
     return { scale: 1, low: from, high: Math.max(from, to), shift, linear: 1 };
   }
   const widest = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100;
-  const linear = Math.max(widest / tile.unit, FLOAT32_NORMAL);
+  const linear = Math.max(widest / tile.unit, least);
   return {
     scale: 2,
     low: Math.asinh(low / tile.unit / linear),
@@ -474,12 +489,34 @@ function cellAt(placements, x, y) {
   for (let i = placements.length - 1; i >= 0; i--) {
     const { tile, clip, first, step } = placements[i];
     if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3]) continue;
-    // A line's tile has one row, of pairs.
-    const [rows, columns] = tile.cells.length < 2 ? [1, tile.cells[0]] : tile.cells;
+    const [rows, columns] = tile.cells;
     const row = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows);
     return { tile, cell: row * columns + cellOf(first[0], step[0], Math.floor(x - clip[0]), columns) };
   }
   return null;
+}
+
+/** The lowest and the highest value of a line's cells in each column of pixels. */
+function shownPairs(placements, width) {
+  const values = new Float64Array(2 * width).fill(NaN);
+  for (const { tile, edges, clip, first: [first], step: [step] } of placements) {
+    // A tile's own end may be in a column that a neighbour's clip has.
+    const isOwn = (side) => Math.ceil(edges[side] - 0.5) === clip[side];
+    const from = isOwn(0) ? Math.floor(edges[0]) : clip[0];
+    const to = isOwn(1) ? Math.ceil(edges[1]) : clip[1];
+    for (let x = Math.max(0, from); x < Math.min(width, to); x++) {
+      const left = first + step * (x - clip[0] - 0.5);
+      const end = Math.min(tile.cells[0], Math.ceil(left + step - 1e-9));
+      for (let i = Math.max(0, Math.floor(left + 1e-9)); i < end; i++) {
+        const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
+        if (Number.isNaN(low)) continue;
+        // Nothing is above or below the NaN that was there.
+        if (!(values[2 * x] <= low)) values[2 * x] = low;
+        if (!(values[2 * x + 1] >= high)) values[2 * x + 1] = high;
+      }
+    }
+  }
+  return values;
 }
 
 /**
@@ -487,12 +524,11 @@ function cellAt(placements, x, y) {
  * column, a picture's red, green, blue and opacity. NaN, or no opacity, where nothing is.
  */
 export function shownCells(kind, placements, { width, height }) {
-  const isLine = kind === "line";
-  const rows = isLine ? 1 : height;
-  const each = { line: 2, colour: 4 }[kind] ?? 1;
-  const length = rows * width * each;
+  if (kind === "line") return { values: shownPairs(placements, width), shape: [width, 2] };
+  const each = kind === "colour" ? 4 : 1;
+  const length = height * width * each;
   const values = kind === "colour" ? new Uint8Array(length) : new Float64Array(length).fill(NaN);
-  for (let pixel = 0; pixel < rows * width; pixel++) {
+  for (let pixel = 0; pixel < height * width; pixel++) {
     const found = cellAt(placements, pixel % width, Math.floor(pixel / width));
     if (!found) continue;
     const { tile, cell } = found;
@@ -500,7 +536,7 @@ export function shownCells(kind, placements, { width, height }) {
       values[each * pixel + i] = valueAt(tile, each * cell + i);
     }
   }
-  return { values, shape: [...(isLine ? [] : [height]), width, ...(each > 1 ? [each] : [])] };
+  return { values, shape: [height, width, ...(each > 1 ? [each] : [])] };
 }
 
 /**
@@ -872,6 +908,8 @@ const STYLE = `
 const DEAD =
   "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
 const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
+const NPY_TITLE =
+  "save the cells shown, as exact as they are drawn, a NumPy file a tensor (elements: viewer.fetch())";
 const KEYS = [
   ["arrows", "pan"],
   ["+ −", "zoom"],
@@ -1020,7 +1058,7 @@ function drawNames(context, names) {
 /** Draw the lowest and highest values of tiles of one axis, between the limits. */
 function drawLine(context, placements, limits, scale, ink) {
   const { width, height } = context.canvas;
-  const how = colouring({ offset: 0, unit: 1 }, limits, scale);
+  const how = colouring({ offset: 0, unit: 1 }, limits, scale, Number.MIN_VALUE);
   context.clearRect(0, 0, width, height);
   context.strokeStyle = ink;
   context.lineWidth = Math.max(1, devicePixelRatio);
@@ -1074,7 +1112,6 @@ export class Output {
     this.isSettled = true;
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
-    this.error = "";
     this.refusal = ""; // of limits that were given
     this.undo = [];
     this.build();
@@ -1121,7 +1158,9 @@ export class Output {
     return {
       info, number, canvas, context, placements: [], levels: [],
       revision: 0, // of the contents; tiles of an older one are shown until newer ones come
-      failed: new Map(), // by the key of a wish: the revision at which it was refused
+      failed: new Map(), // by the key of a wish: the revision at which it was refused, and the reason
+      error: "", // why something that is wanted now is not here
+      stepError: "", // why the step was not told
       step: undefined, // the program's last
       askedAt: -Infinity, // when that was told
       figure: element("figure", {}, caption, canvas),
@@ -1181,7 +1220,7 @@ export class Output {
       this.automaticButton, this.histogramButton, this.profileButton,
       this.playButton,
       this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
-      this.button("NPY", "save the cells shown, a NumPy file a tensor", () => this.saveNpy()),
+      this.button("NPY", NPY_TITLE, () => this.saveNpy()),
       this.button("?", "keys (?)", () => this.toggleHelp()),
     ];
     const ofColours = [this.cmap, this.range];
@@ -1361,6 +1400,7 @@ export class Output {
   /** Change what is shown, here and, a little later, in the kernel. */
   update(changes) {
     if ("scale" in changes) this.automatic = null;
+    this.refusal = "";
     this.state = { ...this.state, ...changes };
     this.model.set("state", this.state);
     clearTimeout(this.saving);
@@ -1386,6 +1426,7 @@ export class Output {
       this.model.set("state", this.state);
       return;
     }
+    if (String(changed.limits) !== String(this.state.limits)) this.refusal = "";
     this.state = { ...changed };
     this.render();
   }
@@ -1441,13 +1482,18 @@ export class Output {
 
   setLimit(side, text) {
     const limits = [...this.state.limits];
-    const number = Number(text);
-    limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
-    const isCrossed = limits.every((limit) => limit !== null) && limits[0] > limits[1];
+    const number = text.trim() === "" ? null : Number(text);
+    limits[side] = number;
     const [low, high] = limits;
-    this.refusal = isCrossed ? `The lower limit, ${low}, is above the upper one, ${high}.` : "";
-    if (isCrossed) this.render();
-    else this.update({ limits });
+    if (number !== null && !Number.isFinite(number)) {
+      this.refusal = `The limit "${text}" is no finite number: write it as 0.5 or 1e-3.`;
+    } else if (low !== null && high !== null && low > high) {
+      this.refusal = `The lower limit, ${low}, is above the upper one, ${high}.`;
+    } else {
+      this.update({ limits });
+      return;
+    }
+    this.render();
   }
 
   automateLimits() {
@@ -1495,11 +1541,17 @@ export class Output {
     return (needsLogs && this.cache.get(logsKey(key))) || plain;
   }
 
+  /** The tile that stands at a place: an older one until a newer one is here, or was refused. */
+  shownTile(panel, levels, place) {
+    const key = tileKey(panel.number, this.state.index, levels, place);
+    return this.failure(panel, key) ? undefined : this.tileOf(key);
+  }
+
   tileWish(panel, levels, place) {
     let key = tileKey(panel.number, this.state.index, levels, place);
     const { revision } = panel;
     const isKnown = () =>
-      this.cache.tiles.get(key)?.revision === revision || panel.failed.get(key) === revision;
+      this.hasFailed(panel, key) || this.cache.tiles.get(key)?.revision === revision;
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     let plain;
     if (isKnown()) {
@@ -1531,7 +1583,6 @@ export class Output {
     const values = isPicture ? bytes : new Float32Array(bytes.buffer);
     this.cache.put(key, { ...reply, values, isPicture });
     this.root.dataset.tiles = reply.encoded ? "encoded" : "plain";
-    this.error = "";
     this.render();
   }
 
@@ -1591,18 +1642,31 @@ export class Output {
     this.render();
   }
 
-  /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
+  /** Whether a reply is an error. It is asked again when the contents change. */
   refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
-    panel.failed.set(key, revision);
-    this.error = reply.error;
+    panel.failed.set(key, { revision, error: reply.error });
     this.render();
     return true;
+  }
+
+  /** Why a wish was refused; "" if it was not, or the contents have changed since. */
+  failure(panel, key) {
+    const found = panel.failed.get(key);
+    return found?.revision === panel.revision ? found.error : "";
+  }
+
+  /** Whether what is wanted now was refused, which is shown then. */
+  hasFailed(panel, key) {
+    const error = this.failure(panel, key);
+    panel.error ||= error;
+    return Boolean(error);
   }
 
   /** Ask for what is seen and not here, the most urgent first; for nothing while it is hidden. */
   plan() {
     if (!this.isVisible || this.isDead) return;
+    for (const panel of this.panels) panel.error = "";
     const wishes = this.valueWish();
     for (const panel of this.panels) {
       wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));
@@ -1627,7 +1691,7 @@ export class Output {
     if (!pointed || this.exact?.key === pointed.key) return [];
     const { key, number, at } = pointed;
     const panel = this.panels[number];
-    if (panel.failed.get(key) === panel.revision) return [];
+    if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
       if (this.refused(panel, key, reply)) return;
       this.exact = { key, text: reply.text };
@@ -1640,7 +1704,7 @@ export class Output {
     const [panel] = this.panels;
     const key = ["histogram", this.state.index.join(), panel.revision].join("/");
     if (!this.state.histogram || this.counted?.key === key) return [];
-    if (panel.failed.get(key) === panel.revision) return [];
+    if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
       this.counted = reply.error ? null : { key, ...reply };
       if (this.refused(panel, key, reply)) return;
@@ -1657,8 +1721,8 @@ export class Output {
     return due.map((panel) => {
       const done = (reply) => {
         panel.askedAt = performance.now();
-        if (reply.error) this.error = reply.error;
-        else if (reply.step === null || reply.step !== panel.step) this.renew([panel]);
+        panel.stepError = reply.error ?? "";
+        if (!reply.error && (reply.step === null || reply.step !== panel.step)) this.renew([panel]);
         panel.step = reply.step ?? undefined;
         this.render();
       };
@@ -1744,8 +1808,8 @@ export class Output {
       this.drawnInk = this.ink();
       for (const panel of this.panels) this.drawPanel(panel);
       this.drawCharts();
-      this.tell();
       this.plan();
+      this.tell();
     });
   }
 
@@ -1755,8 +1819,9 @@ export class Output {
       info, this.window, this.isLine ? [canvas.width] : [canvas.height, canvas.width],
     );
     const placements = this.placements(panel);
+    const overview = this.overviewKey(panel);
     // Nothing of another index is here yet: what was shown stays for a moment.
-    const isHere = placements.length || this.cache.get(this.overviewKey(panel));
+    const isHere = placements.length || this.cache.get(overview) || this.failure(panel, overview);
     if (!isHere && panel.placements.length) return;
     panel.placements = placements;
     const colours = {
@@ -1792,7 +1857,8 @@ export class Output {
 
   /** The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. */
   placements(panel) {
-    const { info, canvas, number } = panel;
+    const { info, canvas } = panel;
+    if (this.failure(panel, this.overviewKey(panel))) return [];
     const whole = [0, canvas.width, 0, canvas.height];
     const fine = [];
     const coarse = [];
@@ -1804,7 +1870,7 @@ export class Output {
       if (found) list.push({ ...found, tile, edges });
     };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
-      const tile = this.tileOf(tileKey(number, this.state.index, panel.levels, wanted));
+      const tile = this.shownTile(panel, panel.levels, wanted);
       if (tile) {
         put(fine, tile, panel.levels, wanted, whole);
         continue;
@@ -1816,7 +1882,7 @@ export class Output {
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
-        const parent = this.tileOf(tileKey(number, this.state.index, up.levels, up.place));
+        const parent = this.shownTile(panel, up.levels, up.place);
         if (!parent) continue;
         put(coarse, parent, up.levels, up.place, within);
         break;
@@ -1910,9 +1976,13 @@ export class Output {
 
   /** How each panel's cells were reduced; once where that is the same for all. */
   noteTexts() {
-    const notes = this.panels.map(({ placements }) => noteOf(placements));
-    if (notes.every((note) => note === notes[0])) return [notes[0]];
-    return notes.map((note, number) => note && `${this.nameOf(number)}: ${note}`);
+    return this.named(this.panels.map(({ placements }) => noteOf(placements)));
+  }
+
+  /** Each panel's text, with its name; one text where that is the same for all. */
+  named(texts) {
+    if (texts.every((text) => text === texts[0])) return [texts[0]];
+    return texts.map((text, number) => text && `${this.nameOf(number)}: ${text}`);
   }
 
   sampleText() {
@@ -1934,7 +2004,10 @@ export class Output {
   alertText() {
     if (this.isDead) return DEAD;
     if (this.requests.age() > BUSY_MS) return BUSY;
-    return this.error || this.refusal;
+    const errors = this.panels.map(
+      ({ error, stepError }) => error || (this.state.playing ? stepError : "")
+    );
+    return [...this.named(errors), this.refusal].filter(Boolean).join(" · ");
   }
 
   tellControls() {
@@ -1962,8 +2035,12 @@ export class Output {
     return this.infos[number].name || (this.infos.length > 1 ? `tensor ${number}` : "tensor");
   }
 
-  /** All panels beside each other, as they are drawn. */
+  /** All panels beside each other, as they are drawn but for the pointer. */
   savePng() {
+    const { pointer } = this;
+    this.pointer = null;
+    for (const panel of this.panels) this.drawPanel(panel);
+    this.pointer = pointer;
     const widths = this.panels.map(({ canvas }) => canvas.width);
     const all = element(
       "canvas", { width: widths.reduce((a, b) => a + b), height: this.panels[0].canvas.height },
@@ -1973,6 +2050,7 @@ export class Output {
         canvas, widths.slice(0, i).reduce((a, b) => a + b, 0), 0,
       )
     );
+    this.render();
     all.toBlob((blob) => download(blob, `${this.infos[0].name || "tensor"}.png`));
   }
 

@@ -6,8 +6,8 @@ import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 
 const viewer = await import(pathToFileURL(process.argv[2]));
-const IMAGE = { shape: [1000, 3000], levels: [3, 5], tile: 256 };
-const LINE = { shape: [3_000_000], levels: [11], tile: 4096 };
+const IMAGE = { shape: [1000, 3000], levels: [10, 12], overview: [2, 4], tile: 256 };
+const LINE = { shape: [3_000_000], levels: [11], overview: [10], tile: 4096 };
 
 /** Requests whose messages are kept, and a clock. */
 function requestsOf() {
@@ -24,13 +24,16 @@ function requestsOf() {
 function outputOf(panels, state = {}) {
   const output = Object.create(viewer.Output.prototype);
   const first = { leading: [], tile: 256, name: "" };
-  output.infos = panels.map(({ info }) => ({ ...first, levels: info.shape.map(() => 1), ...info }));
+  output.infos = panels.map(({ info }) => {
+    const [levels, overview] = [1, 0].map((level) => info.shape.map(() => level));
+    return { ...first, levels, overview, ...info };
+  });
   output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
   output.cache = new viewer.Cache(1e9);
   output.model = { get: () => "" };
   output.panels = output.infos.map((info, number) => ({
     info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
-    failed: new Map(), step: undefined, askedAt: -Infinity,
+    failed: new Map(), error: "", stepError: "", step: undefined, askedAt: -Infinity,
   }));
   for (const [number, { tile }] of panels.entries()) {
     const panel = output.panels[number];
@@ -93,6 +96,52 @@ const TESTS = {
     assert.deepEqual(viewer.tileBox(IMAGE, [0, 1], [3, 5]), [[768, 1000], [2560, 3000]]);
   },
 
+  every_cell_has_a_pixel_of_a_small_canvas_too() {
+    for (
+      const [shape, size] of [
+        [[2000, 8000], [851, 213]], [[256, 256], [207, 207]], [[300, 4097], [512, 120]],
+        [[3, 70000], [64, 400]],
+      ]
+    ) {
+      const panel = {
+        shape, tile: 256, levels: shape.map((n) => Math.floor(Math.log2(n)) + 1),
+        overview: shape.map((n) => Math.max(0, Math.ceil(Math.log2((n + 1) / 257)))),
+      };
+      const window = viewer.fitted(shape, size, true);
+      const levels = viewer.levelsFor(panel, window, [size[1], size[0]]);
+      for (const axis of [0, 1]) {
+        const pixels = size[1 - axis];
+        const seen = new Set();
+        let count = 0;
+        for (const place of viewer.tilesIn(panel, window, levels)) {
+          if (place[1 - axis]) continue;
+          const ends = viewer.tileBox(panel, levels, place)[axis];
+          const cells = Math.max(1, Math.floor((ends[1] - ends[0]) / 2 ** levels[axis]));
+          const edges = ends.map((end) => (end / shape[axis]) * pixels);
+          const at = viewer.placed({ cells: [1, cells] }, [...edges, 0, 1], [0, pixels, 0, 1]);
+          count += cells;
+          for (let x = at.clip[0]; x < at.clip[1]; x++) {
+            seen.add(`${place} ${Math.floor(at.first[0] + at.step[0] * (x - at.clip[0]))}`);
+          }
+        }
+        assert.equal(seen.size, count, `${shape} on ${size}`);
+      }
+    }
+  },
+
+  the_tile_with_a_tiles_elements_one_level_up_is_found_up_to_the_overview() {
+    assert.deepEqual(
+      viewer.parentOf(IMAGE, [0, 1], [3, 5]), { levels: [1, 2], place: [1, 2] },
+    );
+    assert.deepEqual(viewer.parentOf(IMAGE, [5, 3], [0, 1]), { levels: [2, 4], place: [0, 0] });
+    assert.equal(viewer.parentOf(IMAGE, [2, 4], [0, 0]), null);
+    // What is less than a cell there is of the tile before.
+    const long = { shape: [1, 513], levels: [1, 10], overview: [0, 1], tile: 256 };
+    assert.deepEqual(viewer.tilesIn(long, [0.9999, 1, 0, 1], [0, 0]), [[0, 2]]);
+    assert.deepEqual(viewer.parentOf(long, [0, 0], [0, 2]), { levels: [0, 1], place: [0, 0] });
+    assert.deepEqual(viewer.tileBox(long, [0, 1], [0, 0]), [[0, 1], [0, 513]]);
+  },
+
   two_requests_at_most_are_unanswered_and_only_the_newest_wishes_wait() {
     const { sent, requests, wish } = requestsOf();
     const taken = [];
@@ -115,8 +164,9 @@ const TESTS = {
     requests.receive({ id: sent[0].id }, []);
     requests.receive({ id: sent[1].id }, []);
     assert.deepEqual(sent.map(({ op }) => op), ["a", "b"]);
-    requests.want([wish("a")]); // its answer was of no use
-    assert.equal(sent.length, 3);
+    requests.want([wish("a"), wish("c"), wish("a")]); // its answer was of no use
+    requests.receive({ id: sent[2].id }, []);
+    assert.deepEqual(sent.slice(2).map(({ op }) => op), ["a", "c"]);
   },
 
   an_answer_to_someone_else_and_one_that_comes_twice_are_ignored() {
@@ -268,6 +318,16 @@ const TESTS = {
     }
   },
 
+  a_line_of_small_numbers_has_the_symlog_scale() {
+    const [large, small] = [1, 1e-100].map((unit) => {
+      const how = viewer.colouring(
+        { offset: 0, unit: 1 }, [-unit, unit], "symlog", Number.MIN_VALUE,
+      );
+      return [0.01, 0.1, 1].map((part) => viewer.onScale(part * unit, how) / how.high);
+    });
+    large.forEach((position, i) => assert.ok(Math.abs(position - small[i]) < 1e-9));
+  },
+
   on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
     const info = { kind: "image", shape: [1, 4] };
     const plain = {
@@ -399,6 +459,57 @@ const TESTS = {
     assert.deepEqual(nothing[1].slice(1), [[4, 8, 4], Array(128).fill(0)]);
   },
 
+  the_saved_pairs_of_a_line_have_every_spike() {
+    // Of each tile [edges in pixels, pairs]: where its cells are on a canvas of `width` pixels.
+    const saved = (width, ...tiles) => {
+      const placements = tiles.map(([edges, pairs]) => {
+        const tile = {
+          cells: [pairs.length], values: Float32Array.from(pairs.flat()), offset: 0, unit: 1,
+        };
+        const all = [...edges, 0, 9];
+        const within = [0, width, 0, 9];
+        return {
+          ...viewer.placed({ ...tile, cells: [1, pairs.length] }, all, within), tile, edges: all,
+        };
+      });
+      const { values, shape } = viewer.shownCells("line", placements, { width, height: 9 });
+      assert.deepEqual(shape, [width, 2]);
+      return Array.from({ length: width }, (_, x) => Array.from(values.slice(2 * x, 2 * x + 2)));
+    };
+    const spiked = (count, at) => (
+      Array.from({ length: count }, (_, i) => (i === at ? [-3, 7] : [0, 0]))
+    );
+    for (let spike = 0; spike < 40; spike++) {
+      const pairs = spiked(40, spike);
+      assert.deepEqual(saved(10, [[0, 10], pairs]), spiked(10, Math.floor(spike / 4)));
+      // Two tiles that part at 4.7 pixels.
+      const two = saved(10, [[0, 4.7], pairs.slice(0, 19)], [[4.7, 10], pairs.slice(19)]);
+      const found = two.filter(([low, high]) => low === -3 && high === 7);
+      assert.ok(found.length === 1 || found.length === 2, String(spike));
+      assert.equal(two.flat().some(Number.isNaN), false);
+    }
+    const nan = [NaN, NaN];
+    assert.deepEqual(saved(3, [[0, 2], [nan, [5, 6], nan, nan]]), [[5, 6], nan, nan]);
+    assert.deepEqual(saved(1, [[0, 1], [[Infinity, Infinity], [0, 2]]]), [[0, Infinity]]);
+    // The column in which two cells meet has both.
+    assert.deepEqual(saved(3, [[0, 3], [[1, 1], [2, 2]]]), [[1, 1], [1, 2], [2, 2]]);
+  },
+
+  a_saved_png_does_not_have_the_pointer() {
+    const drawn = [];
+    const all = { append() {}, toBlob() {}, getContext: () => ({ drawImage() {} }) };
+    globalThis.document = { createElement: () => all };
+    const info = { kind: "image", shape: [1, 1] };
+    const output = outputOf([{ info }, { info }]);
+    output.pointer = { number: 0, at: [0.5, 0.5] };
+    output.drawPanel = ({ number }) => drawn.push([number, output.pointer]);
+    output.render = () => drawn.push("again");
+    output.savePng();
+    delete globalThis.document;
+    assert.deepEqual(drawn, [[0, null], [1, null], "again"]);
+    assert.deepEqual(output.pointer, { number: 0, at: [0.5, 0.5] });
+  },
+
   the_pointer_names_the_element_that_is_drawn_under_it() {
     globalThis.devicePixelRatio = 1;
     const [rows, columns] = [64, 96];
@@ -433,7 +544,7 @@ const TESTS = {
     } };
     const output = outputOf([image, image, image], { playing: true });
     const { sent, requests } = requestsOf();
-    for (let times = 0; times < 3; times++) requests.line.note(100, 1, performance.now());
+    for (let times = 0; times < 8; times++) requests.line.note(100, 1, 0);
     Object.assign(output, { requests, root: { dataset: {} }, isVisible: true, isSettled: true });
     output.render = () => output.plan();
     // Of each panel in turn the last step; its tiles of that step are then asked for.
@@ -458,6 +569,41 @@ const TESTS = {
     assert.deepEqual(output.panels.map(({ step }) => step), [1, undefined, 8]);
   },
 
+  what_a_panel_could_not_read_is_said_and_not_drawn_whatever_the_others_read() {
+    globalThis[Symbol.for("gpufetch.viewer.renderer")] = { isLost: false, draw() {} };
+    const image = (name) => ({ info: { kind: "image", shape: [1, 1], leading: [2], name } });
+    const output = outputOf([image("u"), image("v")], { index: [0], window: [0, 1, 0, 1] });
+    const { sent, requests } = requestsOf();
+    for (let times = 0; times < 8; times++) requests.line.note(100, 1, 0);
+    Object.assign(
+      output, { requests, root: { dataset: {} }, isVisible: true, isSettled: true, palettes: {} },
+    );
+    output.tellTile = output.drawMarks = output.render = () => {};
+    // What is said and drawn once u's tiles are refused with `error`, and v's come.
+    const shown = (error, index = output.state.index) => {
+      output.state = { ...output.state, index };
+      output.plan();
+      while (sent.length) {
+        const { id, panel } = sent.shift();
+        const reply = panel === 0 && error ? { error } : { cells: [1, 1], offset: 0, unit: 1 };
+        requests.receive({ id, ...reply }, reply.error ? [] : [new Uint8Array(4)]);
+      }
+      output.plan();
+      for (const panel of output.panels) output.drawPanel(panel);
+      return [output.alertText(), ...output.panels.map(({ placements }) => placements.length)];
+    };
+    assert.deepEqual(shown(""), ["", 1, 1]);
+    assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
+    assert.deepEqual(shown("", [0]), ["", 1, 1]); // which is here
+    assert.deepEqual(shown("", [1]), ["u: u is gone", 0, 1]); // not asked for again
+    output.renew();
+    assert.deepEqual(shown(""), ["", 1, 1]);
+    output.renew(output.panels.slice(0, 1));
+    assert.deepEqual(shown("u has changed"), ["u: u has changed", 0, 1]);
+    const values = viewer.shownCells("image", output.panels[0].placements, { width: 1, height: 1 });
+    assert.deepEqual(values.values, Float64Array.of(NaN));
+  },
+
   the_note_counts_what_all_tiles_of_a_level_leave_out_for_each_panel() {
     const tile = (levels, note, left_out) => ({ tile: { levels, note, left_out } });
     const overview = tile([2, 2], "mean of 4 × 4", { NaN: 9000, "-inf": 1 });
@@ -480,19 +626,38 @@ const TESTS = {
     assert.deepEqual(output.noteTexts(), ["mean of 2 × 2, 2,000 NaN, 1 +inf"]);
   },
 
-  the_lower_limit_is_never_above_the_upper_one() {
+  the_lower_limit_is_never_above_the_upper_one_and_limits_are_numbers() {
     assert.deepEqual(viewer.chosenLimits([null, null], [1, 9], "linear"), [1, 9]);
     assert.deepEqual(viewer.chosenLimits([20, null], [1, 9], "linear"), [20, 20]);
     assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "linear"), [-2, -2]);
     assert.deepEqual(viewer.chosenLimits([null, -2], [1, 9], "log"), [1, 9]);
     const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }], { limits: [5, 10] });
-    output.update = (changes) => Object.assign(output.state, changes);
-    output.render = () => {};
+    Object.assign(output, { render() {}, save() {}, refusal: "" });
+    output.model.set = () => {};
     output.setLimit(0, "90");
     assert.deepEqual(output.state.limits, [5, 10]);
     assert.match(output.refusal, /lower limit, 90, is above the upper one, 10/);
     output.setLimit(0, "7");
     assert.deepEqual([output.state.limits, output.refusal], [[7, 10], ""]);
+    for (
+      const settle of [
+        () => output.automateLimits(), () => output.setLimit(1, ""),
+        () => {
+          output.model.get = () => ({ ...output.state, limits: [1, 10] });
+          output.stateChanged();
+        },
+      ]
+    ) {
+      output.state.limits = [7, 10];
+      for (const text of ["0,9", "1e999", "NaN", "ten"]) {
+        output.setLimit(0, text);
+        assert.match(output.refusal, new RegExp(`"${text}" is no finite number`));
+      }
+      assert.deepEqual(output.state.limits, [7, 10]);
+      settle();
+      assert.equal(output.refusal, "");
+    }
+    clearTimeout(output.saving);
   },
 
   a_histogram_of_nothing_takes_the_place_of_the_one_before() {

@@ -34,9 +34,10 @@ from gpufetch._viewer.tiles import (
     Options,
     Panel,
     compact,
-    level_count,
     make_panel,
     make_panels,
+    overview_level,
+    tile_count,
     tile_range,
 )
 
@@ -65,22 +66,33 @@ def tile_of(panel: Panel, levels: list[int], place: list[int], index: list[int] 
 
 
 @pytest.mark.parametrize(
-    ("length", "count"), [(1, 1), (256, 1), (257, 2), (512, 2), (513, 3), (10**9, 23)]
+    ("length", "level"), [(1, 0), (256, 0), (257, 1), (513, 1), (514, 2), (10**9, 22)]
 )
-def test_the_last_level_is_one_tile(length: int, count: int) -> None:
-    assert level_count(length, 256) == count
-    first, last, cells = tile_range(length, count - 1, 0, 256)
+def test_the_overview_is_the_finest_level_of_one_tile(length: int, level: int) -> None:
+    assert overview_level(length, 256) == level
+    first, last, cells = tile_range(length, level, 0, 256)
     assert (first, last) == (0, length) and 0 < cells <= 256
+    assert level == 0 or tile_count(length, level - 1, 256) > 1
 
 
 def test_the_tiles_of_a_level_cover_an_axis_once() -> None:
-    for length in (1, 255, 256, 257, 1000, 4097):
-        for level in range(level_count(length, 256)):
-            places = range(-(-length // (256 << level)))
+    for length in (1, 255, 256, 257, 513, 1000, 4097):
+        for level in range(length.bit_length()):
+            places = range(tile_count(length, level, 256))
             ranges = [tile_range(length, level, place, 256) for place in places]
             assert [first for first, _, _ in ranges[1:]] == [last for _, last, _ in ranges[:-1]]
             assert ranges[0][0] == 0 and ranges[-1][1] == length
-            assert all(0 < cells <= min(256, last - first) for first, last, cells in ranges)
+            assert all(0 < cells <= 256 for _, _, cells in ranges)
+            # What is less than a cell has no middle of a pixel for sure.
+            assert all(last - first >= cells << level for first, last, cells in ranges)
+
+
+def test_an_image_has_levels_down_to_one_cell_and_a_line_to_one_tile() -> None:
+    panel = panel_of(np.arange(9 * 700.0).reshape(9, 700))
+    assert panel.levels == (4, 10) and panel.overview == (0, 2)
+    found, reply = tile_of(panel, [3, 9], [0, 0])
+    assert found.shape == (1, 1) and found[0, 0] == 3149.5 and reply["note"] == "mean of 9 × 700"
+    assert panel_of(np.zeros(9000)).levels == (3,)
 
 
 REAL = [bool, "u1", "i1", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4"]
@@ -408,6 +420,8 @@ def test_a_read_that_fails_is_answered() -> None:
         ({"scale": None}, "scale is None"),
         ({"limits": [0, "1"]}, "limits[1] is '1'"),
         ({"limits": [0]}, "limits is [0]"),
+        ({"limits": [10**400, 1]}, "limits[0] is 1000"),
+        ({"limits": [None, np.float32("inf")]}, "limits[1] is np.float32(inf)"),
         ({"limits": [90, 10]}, "limits (vmin and vmax) is [90.0, 10.0]: give the lower one first"),
         ({"fills": 1}, "fills is 1"),
         ({"profile": [1, 2]}, "profile is [1, 2]"),
@@ -422,6 +436,8 @@ def test_a_state_that_does_not_fit_is_refused_and_the_value_named(
     with pytest.raises((ValueError, TypeError)) as caught:
         checked_state({**good, **change}, (3,))
     assert named in str(caught.value)
+    of_numpy = checked_state({**good, "limits": [np.float32(0.5), np.int64(7)]}, (3,))
+    assert of_numpy["limits"] == [0.5, 7] and json.dumps(of_numpy)
     with pytest.raises(TypeError, match="state is 7"):
         checked_state(7, (3,))
 
@@ -515,6 +531,22 @@ def test_the_static_picture_of_a_line_has_the_limits_and_the_scale() -> None:
     above = heights(scale="log", limits=[5, 20])
     assert np.allclose(above, [np.nan, 0.5, np.nan], atol=0.01, equal_nan=True)
     assert np.isnan(heights(limits=[500, None])).all()
+
+
+def test_the_static_pictures_of_several_tensors_share_limits() -> None:
+    halves = np.repeat(np.float32([[0, 1]]), 50, axis=1).repeat(100, axis=0)
+    state = first_state(()) | {"cmap": "gray"}
+    for values in ([halves, halves * 100], [halves * 100, halves]):
+        shown = decoded(viewer_png([panel_of(x) for x in values], state))[50, 25::51, 0]
+        levels = [int(shown[i * len(shown) // 4]) for i in range(4)]
+        assert levels == ([0, 3, 0, 255] if values[0] is halves else [0, 255, 0, 3])
+    steps = [np.repeat([0.0, top], 100) for top in (1.0, 4.0)]
+    shown = decoded(viewer_png([panel_of(x) for x in steps], first_state(())))
+    rows = (shown[:, [150, 354], 0] == 0).argmax(axis=0)
+    assert np.allclose(1 - rows / (len(shown) - 1), [0.25, 1], atol=0.01)
+    picture = np.full((50, 50, 3), 9, np.uint8)
+    shown = decoded(viewer_png([panel_of(picture), panel_of(halves)], state))
+    assert set(np.unique(shown)) == {0, 9, 255}
 
 
 def test_the_static_picture_has_values_that_float32_does_not_hold_beside_each_other() -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufetch._checks import check_int
-from gpufetch._viewer.tiles import Panel
+from gpufetch._viewer.tiles import Panel, tile_count
 
 __all__ = ["DECODER", "Answer", "answer"]
 
@@ -108,7 +108,7 @@ def _tile(panel: Panel, content: dict[Any, Any]) -> Answer:
     index = _index(panel, content)
     levels = _ints(content, "levels", panel.levels)
     places = [
-        -(-length // (panel.tile_cells << level))
+        tile_count(length, level, panel.tile_cells)
         for length, level in zip(panel.shape, levels, strict=True)
     ]
     wants_encoded, is_log = (_flag(content, name) for name in ("encoded", "logs"))

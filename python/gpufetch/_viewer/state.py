@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,9 +59,12 @@ def _numbers(name: str, value: Any, count: int, what: str) -> list[float]:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r:.80}: give a finite number")
-    return float(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    raise ValueError(f"{name} is {value!r:.80}: give a finite number")
 
 
 def _window(name: str, value: Any, leading: Sequence[int]) -> list[float] | None:

@@ -1,8 +1,10 @@
 """Tiles of a tensor: boxes of a pyramid whose cells are reduced where the tensor lies.
 
 Along each axis, level n has a cell for 2**n elements, and a tile has so many cells that it crosses
-the comm in a few milliseconds. The coarsest level is one tile, the overview. Tiles at the end of an
-axis are shorter; where their elements are no multiple of 2**n, their cells share them evenly.
+the comm in a few milliseconds. The finest level of one tile is the overview's; images have coarser
+ones down to one cell, for panels of fewer pixels. The last tile of an axis has what is left; where
+its elements are no multiple of 2**n, its cells share them evenly, and none is of fewer than 2**n,
+so that none gets lost between pixels.
 """
 
 from __future__ import annotations
@@ -66,16 +68,22 @@ class Tile(NamedTuple):
     underflows: bool = False
 
 
-def level_count(length: int, cells: int) -> int:
-    """How many levels an axis has: the last one has one tile."""
-    return 1 + max(0, (-(-length // cells) - 1).bit_length())
+def overview_level(length: int, cells: int) -> int:
+    """The finest level at which an axis is one tile."""
+    return (length // (cells + 1)).bit_length()
+
+
+def tile_count(length: int, level: int, cells: int) -> int:
+    """How many tiles an axis has at a level."""
+    return max(1, -(-(length >> level) // cells))
 
 
 def tile_range(length: int, level: int, place: int, cells: int) -> tuple[int, int, int]:
     """The first index of a tile, the one behind its last, and the number of its cells."""
     first = place * (cells << level)
-    last = min(length, first + (cells << level))
-    return first, last, -(-(last - first) >> level)
+    is_last = place == tile_count(length, level, cells) - 1
+    last = length if is_last else first + (cells << level)
+    return first, last, max(1, (last - first) >> level)
 
 
 def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, float]:
@@ -118,8 +126,9 @@ class Panel(ABC):
         "image", "colour" or "line".
     leading
         The lengths of the axes that an index chooses.
-    shape, levels
-        The lengths of the axes that are shown, and how many levels each has.
+    shape, levels, overview
+        The lengths of the axes that are shown, how many levels each has, and which of them is the
+        overview's.
     """
 
     kind: str
@@ -134,7 +143,8 @@ class Panel(ABC):
         self.options = options
         self.shape = tuple(array.shape[axis] for axis in shown)
         self.leading = array.shape[: array.ndim - len(shown) - (self.kind == "colour")]
-        self.levels = tuple(level_count(n, self.tile_cells) for n in self.shape)
+        self.overview = tuple(overview_level(n, self.tile_cells) for n in self.shape)
+        self.levels = tuple(n.bit_length() for n in self.shape)
         named = (*range(len(self.leading)), *shown)
         self._labels = [source.axes[axis].label or f"axis {axis}" for axis in named]
 
@@ -149,6 +159,7 @@ class Panel(ABC):
             "leading": list(self.leading),
             "labels": self._labels,
             "levels": list(self.levels),
+            "overview": list(self.overview),
             "tile": self.tile_cells,
         }
 
@@ -309,6 +320,8 @@ class LinePanel(Panel):
         if options.part is None and source.array.dtype.kind == "c":
             options = options._replace(part="real")
         super().__init__(source, name, options, (source.array.ndim - 1,))
+        # Any number of cells is drawn on a pixel.
+        self.levels = tuple(level + 1 for level in self.overview)
         self._samples(source)
 
     def _samples(self, source: Source) -> View:
