@@ -180,6 +180,16 @@ def check_out(out: Any) -> None:
             f"out is a {type(out).__name__}, a reader of its tensor, which is not written to "
             "through it: give the tensor itself, which a LazyArray has as out.source"
         )
+    elif type(out).__module__.partition(".")[0] in _IMMUTABLE:
+        raise TypeError(
+            f"out is a {type(out).__name__}, which other names may share, since it is immutable: "
+            "leave out= away, or give None in its place in a tree, and hand what is read to "
+            "gpufetch.convert"
+        )
+
+
+# The packages whose tensors are never written to.
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")
 
 
 def _read_item(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -28,6 +29,24 @@ def x64(jax: Any) -> Any:
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
+
+
+def test_an_immutable_array_is_not_filled(cpu_jnp: Any, tmp_path: Path) -> None:
+    x = cpu_jnp.ones(5)
+    with gf.Checkpoint(tmp_path, "run") as checkpoint:
+        checkpoint.save(1, {"x": np.zeros(5, np.float32)})
+        checkpoint.wait()
+        for out in (x, gf.Part(x, start=(0,), global_shape=(5,))):
+            with pytest.raises(TypeError, match="is immutable"):
+                checkpoint.load(out={"x": out})
+    path = tmp_path / "x.h5"
+    gf.hdf5.save(path, {"x": np.zeros(5, np.float32)})
+    with pytest.raises(TypeError, match="is immutable"):
+        gf.hdf5.load(path, out={"x": x})
+    for selection in (None, np.s_[::-1]):
+        with pytest.raises(TypeError, match="is immutable"):
+            gf.hdf5.read(path, "x", selection=selection, out=x)
+    assert np.asarray(x).tolist() == [1] * 5
 
 
 @pytest.mark.parametrize("view", VIEWS)

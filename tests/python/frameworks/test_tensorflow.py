@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -32,6 +33,15 @@ def test_tensorflow_dtypes_there_and_back(tf: Any, name: str) -> None:
     given = gf.convert(a, "tensorflow", copy=True)
     assert given.dtype == x.dtype
     assert_same(gf.fetch(given), a)
+
+
+def test_an_immutable_tensor_is_not_filled(tf: Any, tmp_path: Path) -> None:
+    gf.hdf5.save(tmp_path / "x.h5", {"x": np.zeros(5, np.float32)})
+    x = tf.ones(5)
+    for out in (x, tf.Variable(x)):
+        with pytest.raises(TypeError, match="is immutable"):
+            gf.hdf5.read(tmp_path / "x.h5", "x", out=out)
+    assert x.numpy().tolist() == [1] * 5
 
 
 def test_scalars_and_empty_tensors(tf: Any) -> None:
