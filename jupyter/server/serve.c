@@ -81,10 +81,15 @@ static gpuf_status check_server(const gpuf_server *server, gpuf_error *err) {
   return gpufi_check_process(server->connection.process_id, err);
 }
 
-/* What the calls that wait for reads begin with: a read may wait for the work behind a kernel. */
+/* A read that is waited for may itself wait for the work behind a kernel. */
+static gpuf_status check_no_kernel(gpuf_error *err) {
+  return gpufi_in_kernel() ? gpufi_refuse_in_kernel(err) : GPUF_OK;
+}
+
+/* What the calls that wait for reads begin with. */
 static gpuf_status check_waiting(const gpuf_server *server, gpuf_error *err) {
   const gpuf_status status = check_server(server, err);
-  return status == GPUF_OK && gpufi_in_kernel() ? gpufi_refuse_in_kernel(err) : status;
+  return status == GPUF_OK ? check_no_kernel(err) : status;
 }
 
 /* What the calls that publish begin with: what is released while the server stops may call them. */
@@ -458,7 +463,7 @@ gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double t
                                      gpuf_error *err) {
   gpuf_status status = check_open(server, err);
   if (status == GPUF_OK) {
-    status = check_waiting(server, err);
+    status = check_no_kernel(err);
   }
   if (status == GPUF_OK) {
     gpufi_inside inside;

@@ -18,6 +18,12 @@ static gpuf_checkpoint *open_with(const gpuf_checkpoint_options *options) {
   return c;
 }
 
+static void check_u(int64_t step, const gpuf_tensor *expected) {
+  gpuf_restart *const r = open_restart("run", step);
+  check_restarted(r, "u", expected);
+  gpuf_restart_close(r);
+}
+
 static gpuf_checkpoint_options device_options(gpuf_checkpoint_mode mode, size_t state_nbytes) {
   gpuf_checkpoint_options options = options_in_folder("run");
   options.device = test_device;
@@ -197,9 +203,7 @@ static void calls_in_a_kernel_are_refused(void) {
   for (int i = 0; i < 5; i++) {
     CHECK(tried.statuses[i] == GPUF_ERR_STATE);
   }
-  gpuf_restart *const r = open_restart("run", 1);
-  check_restarted(r, "u", &u);
-  gpuf_restart_close(r);
+  check_u(1, &u);
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
   DESTROY(&u, &d_u);
   remove_folder();
@@ -550,9 +554,7 @@ static void a_stream_without_a_device_is_refused(void) {
   CHECK_OK(gpuf_checkpoint_add(c, "u", &d_u, NULL, &err));
   CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-  gpuf_restart *const r = open_restart("run", 1);
-  check_restarted(r, "u", &u);
-  gpuf_restart_close(r);
+  check_u(1, &u);
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
   DESTROY(&u, &d_u);
   remove_folder();

@@ -172,6 +172,16 @@ static void hold_kernel(const void *arg) {
   }
 }
 
+/* Write `src` behind a kernel, on a stream of its own, which src->stream then is. */
+static gpuf_h5_future *begin_behind(void (*kernel)(const void *), const void *args,
+                                    size_t args_nbytes, hid_t file, gpuf_tensor *src) {
+  gpuf_h5_future *future;
+  CHECK_OK(gpuf_stream_create(host_device, &src->stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, src->stream, kernel, args, args_nbytes, &err));
+  CHECK_OK(gpuf_h5_write_async(file, "x", src, NULL, &future, &err));
+  return future;
+}
+
 /* The write waits for the work that was pending when it began; a call with a timeout comes back. */
 static void a_call_ends_at_its_timeout(void) {
   static volatile bool is_held = true;
@@ -179,14 +189,10 @@ static void a_call_ends_at_its_timeout(void) {
   const hid_t file = create_file();
   gpuf_tensor expected = field(1), src;
   gpuf_h5_future *future;
-  gpuf_stream stream;
   bool done = true;
   test_device = host_device;
   src = copy_to_device(&expected);
-  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
-  CHECK_OK(gpuf_host_launch(host_device, stream, hold_kernel, &args, sizeof(args), &err));
-  src.stream = stream;
-  CHECK_OK(gpuf_h5_write_async(file, "x", &src, NULL, &future, &err));
+  future = begin_behind(hold_kernel, &args, sizeof(args), file, &src);
   CHECK_OK(gpuf_h5_future_poll(future, &done, &err));
   CHECK(!done);
   CHECK_FAILS(gpuf_h5_future_wait(future, 0, &err), GPUF_ERR_TIMEOUT, "not finished");
@@ -196,7 +202,7 @@ static void a_call_ends_at_its_timeout(void) {
   CHECK_OK(gpuf_h5_future_wait(future, INT64_MAX, &err));
   gpuf_h5_future_destroy(future);
   check_stored(file, "x", &expected);
-  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, src.stream, &err));
   destroy(&src);
   destroy(&expected);
   close_file(file);
@@ -226,13 +232,9 @@ static void a_kernel_waits_for_no_write(void) {
   tried_waits tried = {0}, *const args = &tried;
   gpuf_tensor expected = field(1), src;
   gpuf_h5_future *future;
-  gpuf_stream stream;
   test_device = host_device;
   src = copy_to_device(&expected);
-  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
-  CHECK_OK(gpuf_host_launch(host_device, stream, waiting_kernel, &args, sizeof(args), &err));
-  src.stream = stream;
-  CHECK_OK(gpuf_h5_write_async(file, "x", &src, NULL, &future, &err));
+  future = begin_behind(waiting_kernel, &args, sizeof(args), file, &src);
   tried.future = future;
   alarm(60);
   CHECK_OK(gpuf_h5_future_wait(future, -1, &err));
@@ -242,7 +244,7 @@ static void a_kernel_waits_for_no_write(void) {
   }
   gpuf_h5_future_destroy(future);
   check_stored(file, "x", &expected);
-  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, src.stream, &err));
   destroy(&src);
   destroy(&expected);
   close_file(file);

@@ -333,7 +333,7 @@ static void server_kernel(const void *arg) {
   tried->statuses[2] = gpuf_server_stop(tried->server, NULL);
 }
 
-/* They may wait for a read that comes after the kernel. */
+/* The calls may wait for a read that comes after the kernel. */
 static void calls_in_a_kernel_that_may_wait_are_refused(void) {
   gpuf_stream stream;
   tried_calls tried = {.server = start(NULL)}, *const args = &tried;

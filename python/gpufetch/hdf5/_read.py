@@ -31,6 +31,9 @@ _Device: TypeAlias = Literal[
 ]
 _Source: TypeAlias = "h5py.Dataset | h5py.Group | FilePath"
 
+# The packages whose tensors are never written to.
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")
+
 
 @overload
 def read(
@@ -186,10 +189,6 @@ def check_out(out: Any) -> None:
             "leave out= away, or give None in its place in a tree, and hand what is read to "
             "gpufetch.convert"
         )
-
-
-# The packages whose tensors are never written to.
-_IMMUTABLE = ("jax", "jaxlib", "tensorflow")
 
 
 def _read_item(

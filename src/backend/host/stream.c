@@ -236,7 +236,7 @@ static gpuf_status default_stream(int32_t device, gpuf_stream handle, stream ***
     return GPUF_OK;
   }
   pthread_once(&thread_streams_once, create_thread_streams_key);
-  /* So that the thread's end is seen. */
+  /* The key's destructor sees the end of the thread. */
   if (!has_thread_streams_key || pthread_setspecific(thread_streams_key, thread_streams) != 0) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
                       "the process has no pthread key left, or no memory for its value, by which "

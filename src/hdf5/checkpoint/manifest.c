@@ -106,7 +106,7 @@ gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *co
     if (is_written) {
       put(out, "end %016" PRIx64 "\n", gpufi_h5_hash(*text, *nbytes));
     }
-    is_written = fclose(out) == 0 && is_written && *text; /* it may return 0 without memory */
+    is_written = fclose(out) == 0 && is_written && *text; /* without memory, fclose may return 0 */
     if (is_written) {
       return GPUF_OK;
     }
