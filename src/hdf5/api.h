@@ -32,7 +32,7 @@
   F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
   F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
   F(Iget_file_id) F(Iinc_ref) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
-  F(Pset_driver) F(Pget_driver_info)                                                        \
+  F(Pset_driver) F(Pget_driver_info) F(Pset_fapl_core)                                      \
   F(Pcreate) F(Pset_layout) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
   F(Pset_fill_time) F(Pget_fill_time) F(Pset_fill_value) F(Pget_fill_value)                   \
   F(Pfill_value_defined) F(Pget_layout) F(Pset_virtual)                                     \

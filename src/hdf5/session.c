@@ -239,6 +239,29 @@ void gpufi_h5_discard_errors(gpufi_h5_session *session) {
   quote_errors(session, &quoted);
 }
 
+/* No file can have this name: that of a file of the core driver, which keeps none on a disk. */
+#define NO_FILE "/dev/null/gpufetch"
+
+bool gpufi_h5_works(gpufi_h5_session *session) {
+  static const hsize_t count = 1;
+  const gpufi_h5_api *const api = session->api;
+  const hid_t access = api->Pcreate(*api->P_CLS_FILE_ACCESS_ID);
+  const hid_t creation = api->Pcreate(*api->P_CLS_DATASET_CREATE_ID);
+  const hid_t space = api->Screate_simple(1, &count, NULL);
+  const bool is_set =
+      api->Pset_fapl_core(access, 4096, false) >= 0 && api->Pset_chunk(creation, 1, &count) >= 0;
+  const hid_t file = is_set ? api->Fcreate(NO_FILE, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, access) : -1;
+  const hid_t dataset = file >= 0 ? api->Dcreate2(file, "x", *api->T_STD_U8LE, space, H5P_DEFAULT,
+                                                  creation, H5P_DEFAULT)
+                                  : -1;
+  const hid_t ids[] = {dataset, space, creation, access, file};
+  for (size_t i = 0; i < sizeof(ids) / sizeof(*ids); i++) {
+    gpufi_h5_close(session, ids[i]);
+  }
+  gpufi_h5_discard_errors(session);
+  return dataset >= 0;
+}
+
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
   if (id >= 0) {
     session->api->Idec_ref(id);

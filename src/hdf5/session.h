@@ -73,6 +73,10 @@ gpuf_status gpufi_h5_fail_if_refused(gpufi_h5_session *session, gpuf_error *err,
  * is remembered all the same. Entered. */
 void gpufi_h5_discard_errors(gpufi_h5_session *session);
 
+/* Whether HDF5 can still make a file, which it does in memory alone. A release that lacked memory
+ * once may fail at all files from then on, whole ones too, until the process ends. Entered. */
+bool gpufi_h5_works(gpufi_h5_session *session);
+
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);
 

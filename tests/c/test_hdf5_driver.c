@@ -2,6 +2,7 @@
  * without one it tests the system's. */
 #include "devices.h"
 #include "hdf5/direct.h"
+#include "hdf5/session.h"
 #include "hdf5_driver_files.h"
 
 static void a_file_is_read_back_before_and_after_it_is_closed(void) {
@@ -142,6 +143,20 @@ static void extents_are_sets_of_bytes(void) {
   gpufi_h5_extents_fini(&extents);
 }
 
+/* So that a failure is not laid to a library that has lacked memory. */
+static void the_library_is_seen_to_work(void) {
+  gpufi_h5_session session = {.api = api};
+  gpufi_h5_enter(&session);
+  for (int i = 0; i < 3; i++) {
+    CHECK(gpufi_h5_works(&session));
+  }
+  gpufi_h5_leave(&session);
+  const hid_t file = create_file();
+  CHECK(h5.Fget_obj_count(H5F_OBJ_ALL, H5F_OBJ_ALL) == 1);
+  finish(file);
+  unlink(path);
+}
+
 int main(int count, char **arguments) {
   begin("test_hdf5_driver", count, arguments);
   TEST(a_file_is_read_back_before_and_after_it_is_closed);
@@ -150,6 +165,7 @@ int main(int count, char **arguments) {
   TEST(chunks_pass_a_page_buffer);
   TEST(chunks_of_a_finished_file_are_found);
   TEST(extents_are_sets_of_bytes);
+  TEST(the_library_is_seen_to_work);
   unlink(path);
   return test_finish();
 }

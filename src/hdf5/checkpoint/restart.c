@@ -126,14 +126,26 @@ static gpuf_status fail_all(const gpufi_checkpoint_folder *folder, size_t count,
                     folder->path, code ? "can be read" : "is whole", report->message);
 }
 
-/* HDF5 1.10 may lose an identifier where it gets no memory, and then complains of that alone. What
- * it says of a damaged file, it says again. */
+/* HDF5 1.10 may lose an identifier where it gets no memory, and then complains of that alone, or of
+ * every file from then on. What it says of a damaged file, it says again. */
 static gpuf_status open_checkpoint(gpuf_restart *r, const char *path, int64_t step,
                                    gpuf_error *err) {
-  const gpuf_status status = gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err);
-  return status == GPUF_ERR_HDF5 && !err->native_code
-             ? gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err)
-             : status;
+  gpuf_status status = gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err);
+  if (status == GPUF_ERR_HDF5 && !err->native_code) {
+    status = gpufi_checkpoint_opened_open(&r->opened, &r->session, path, step, err);
+  }
+  if (status == GPUF_ERR_HDF5 && !err->native_code) {
+    gpufi_h5_enter(&r->session);
+    const bool works = gpufi_h5_works(&r->session);
+    gpufi_h5_leave(&r->session);
+    status = works
+                 ? status
+                 : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                              "HDF5 can make and open no files in this process any more, as where "
+                              "it lacked memory once; the checkpoint may be whole: restart the "
+                              "program");
+  }
+  return status;
 }
 
 /* `*has_changed`: the folder is to be listed again. */

@@ -354,7 +354,8 @@ typedef struct gpuf_restart_report {
  * that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), a writer
  * that removed or replaced files faster than they could be opened (GPUF_ERR_IO, ESTALE: try again,
  * or keep more of them), or HDF5 that the program closed meanwhile (GPUF_ERR_STATE, naming
- * H5close), says nothing about the checkpoints. Close it with gpuf_restart_close. */
+ * H5close) or that fails at every file since it lacked memory (GPUF_ERR_STATE: restart the
+ * program), says nothing about the checkpoints. Close it with gpuf_restart_close. */
 GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
                                        gpuf_restart **restart, gpuf_restart_report *report,
                                        gpuf_error *err);
