@@ -221,7 +221,9 @@ static void simulation_step(simulation *s) {
 
 #define MODEL "Gray-Scott" /* what a checkpoint says that it is of */
 
-static gpuf_checkpoint *checkpoints_open(const simulation *s, const char *directory) {
+/* `keep` 0: all of them are kept; `shards` 1: each is one file. */
+static gpuf_checkpoint *checkpoints_open(const simulation *s, const char *directory, int64_t keep,
+                                         int64_t shards) {
   gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
   gpuf_checkpoint *checkpoint;
   options.directory = directory;
@@ -229,6 +231,9 @@ static gpuf_checkpoint *checkpoints_open(const simulation *s, const char *direct
   options.device = s->device;
   options.state_nbytes = 2 * gpuf_tensor_nbytes(&s->u);
   options.replace = true; /* the steps of an earlier run in the same directory */
+  options.keep_count = (int32_t)keep;
+  options.recycle = keep > 0; /* the file of one that is not kept becomes that of the next */
+  options.shard_count = (size_t)shards;
   CHECK(gpuf_checkpoint_open(&options, &checkpoint, NULL, &error));
   return checkpoint;
 }
@@ -382,7 +387,7 @@ static gpuf_server *serve_start(simulation *s, const char *name, const char *con
 
 typedef struct options {
   int64_t shape[3];
-  int64_t steps, every;
+  int64_t steps, every, keep, shards;
   const char *output, *restart;
   const char *serve; /* the server's name, or NULL */
   const char *connection_file;
@@ -393,11 +398,13 @@ typedef struct options {
 
 static const char usage[] =
     "usage: gray_scott [--shape NX NY NZ | --n N] [--steps N] [--every N] [--output DIR]\n"
-    "                  [--Du x] [--Dv x] [--F x] [--k x] [--dt x] [--restart FILE]\n"
-    "                  [--serve NAME [--connection-file FILE]]\n"
+    "                  [--keep N] [--shards N] [--Du x] [--Dv x] [--F x] [--k x] [--dt x]\n"
+    "                  [--restart FILE] [--serve NAME [--connection-file FILE]]\n"
     "  --steps    run up to this time step, counted from the very start (1000)\n"
     "  --every    steps between checkpoints; 0 = only the last one (100)\n"
     "  --output   directory for gray_scott-NNNNNNNNNNNN.h5; made if missing (.)\n"
+    "  --keep     checkpoints to keep, the newest; 0 = all (0)\n"
+    "  --shards   files that each checkpoint is spread over, written at once (1)\n"
     "  --restart  go on from this checkpoint, with its shape and parameters\n"
     "  --serve    let notebooks attach: gpufetch.connect(\"NAME\")\n"
     "  --connection-file  serve as a kernel manager's file says, and end when it says so\n"
@@ -463,6 +470,10 @@ static void options_parse(options *o, char **values) {
       o->steps = take_integer(option, &values, 1);
     } else if (strcmp(option, "--every") == 0) {
       o->every = take_integer(option, &values, 0);
+    } else if (strcmp(option, "--keep") == 0) {
+      o->keep = take_integer(option, &values, 0);
+    } else if (strcmp(option, "--shards") == 0) {
+      o->shards = take_integer(option, &values, 1);
     } else if (strcmp(option, "--output") == 0) {
       o->output = take(option, &values);
     } else if (strcmp(option, "--serve") == 0) {
@@ -526,6 +537,7 @@ int main(int argc, char **argv) {
   options o = {.shape = {64, 64, 64},
                .steps = 1000,
                .every = 100,
+               .shards = 1,
                .output = ".",
                .model = {0.12f, 0.06f, 0.035f, 0.06f, 1.0f}};
   simulation s = {.step = 0};
@@ -549,7 +561,7 @@ int main(int argc, char **argv) {
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     fatal("--output %s: %s", o.output, strerror(errno));
   }
-  gpuf_checkpoint *checkpoint = checkpoints_open(&s, o.output);
+  gpuf_checkpoint *checkpoint = checkpoints_open(&s, o.output, o.keep, o.shards);
   gpuf_server *server = o.serve ? serve_start(&s, o.serve, o.connection_file) : NULL;
   run(&s, &o, checkpoint, server);
   CHECK(gpuf_server_stop(server, &error));

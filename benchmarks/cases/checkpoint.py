@@ -50,6 +50,7 @@ ALONE = "the last step saved"
 # is flushed to it, so that every one waits for the one before; 500 take 0.8 s.
 PERIODS = (100, 500)
 RATE_ROUNDS = 3
+RATE_SHARDS = 8
 SETTLING_S = 0.25  # in which a writer gives back the pages of 3.5 GB
 STALL_GOAL_S = 15e-3  # of the state in device memory
 FRESH, RECYCLED, READING, PINNED = 0.9, 0.8, 0.8, 1.1  # goals, of the physical limit
@@ -467,12 +468,13 @@ def rate(session: Session, program: str, folder: Path, period: int) -> Row:
     """The time of a step with what its checkpoints cost; both runs save their last step."""
     trial = Simulation(session, program, folder)
     steps = 2 * period if session.quick else max(10 * min(PERIODS), 3 * period)
-    saving = f"every {period}th step saved"
+    saving = f"every {period}th step saved to {RATE_SHARDS} files"
     seconds: dict[str, list[float]] = {ALONE: [], saving: []}
     for number in range(min(RATE_ROUNDS, rounds_of(session))):
         turn = list(seconds.items())
         for name, times in turn if number % 2 else turn[::-1]:
-            times.append(trial.run(steps, "no server", every=period if name == saving else 0))
+            every = period if name == saving else 0
+            times.append(trial.run(steps, "no server", every, RATE_SHARDS))
     ratios = [one / other for one, other in zip(*seconds.values(), strict=True)]
     share = statistics.median(ratios)
     shape = "×".join(map(str, trial.shape))

@@ -52,14 +52,14 @@ class Simulation:
         self.shape = shape_of(session)
         self.pull_count = 0  # overviews that the client got
 
-    def run(self, steps: int, kind: str, every: int | None = None) -> float:
+    def run(self, steps: int, kind: str, every: int | None = None, shards: int = 1) -> float:
         """Run the program, and return the seconds that a step took.
 
-        With `every` so many steps are between checkpoints (0: only the last one is saved), and
-        their time counts; else it does not.
+        With `every` so many steps are between checkpoints (0: only the last one is saved), which
+        are spread over `shards` files, and their time counts; else it does not.
         """
         options = ["--shape", *map(str, self.shape), "--steps", str(steps)]
-        options += ["--every", str(every or 0)]
+        options += ["--every", str(every or 0), "--shards", str(shards)]
         options += ["--output", str(self._output)] + ["--serve", "bench"] * (kind != ALONE)
         environment = {
             "GPUFETCH_BACKEND": self._session.backend,

@@ -129,6 +129,21 @@ def test_a_restart_continues_bit_for_bit(backend: str, tmp_path: Path) -> None:
     assert np.isfinite(u).all() and np.ptp(v) > 0.2
 
 
+def test_the_newest_are_kept_and_restarted_from_shards(backend: str, tmp_path: Path) -> None:
+    whole, sharded, restarted = (tmp_path / name for name in ("whole", "sharded", "restarted"))
+    size = ["--shape", 24, 20, 33, "--steps", 50]
+    run(backend, [*size, "--every", 0, "--output", whole])
+    run(backend, [*size, "--every", 10, "--keep", 2, "--shards", 2, "--output", sharded])
+    masters = [path for path in sorted(sharded.glob("*.h5")) if path.name.count(".") == 1]
+    # One more than are kept: the next checkpoint would be written over it.
+    assert masters == [checkpoint(sharded, step) for step in (30, 40, 50)]
+    assert len(list(sharded.glob("*-000000000050.*.*.h5"))) == 2
+    assert_same_bits(checkpoint(whole, 50), checkpoint(sharded, 50))
+    restart = ["--restart", checkpoint(sharded, 40), "--steps", 50, "--output", restarted]
+    run(backend, restart)
+    assert_same_bits(checkpoint(whole, 50), checkpoint(restarted, 50))
+
+
 def test_parameters_are_kept_and_restarted_with(backend: str, tmp_path: Path) -> None:
     changed = {"Du": 0.1, "Dv": 0.05, "F": 0.03, "k": 0.062, "dt": 0.5}
     options = [word for name, value in changed.items() for word in (f"--{name}", value)]
@@ -190,6 +205,9 @@ def test_a_kill_leaves_whole_checkpoints_only(backend: str, tmp_path: Path) -> N
         (["--shape", "2147483647", "2147483647", "2147483647"], "span more than"),
         (["--steps", "-5"], "--steps -5: expected an integer"),
         (["--every", ""], "--every : expected an integer"),
+        (["--keep", "-1"], "--keep -1: expected an integer from 0"),
+        (["--shards", "0"], "--shards 0: expected an integer from 1"),
+        (["--shards", "300"], "300"),
         (["--F", "nan"], "--F nan: expected a number"),
         (["--dt", "4"], "dt = 4 is unstable with Du = 0.12"),
         (["--dt", "0"], "dt = 0 is unstable"),
