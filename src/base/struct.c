@@ -23,7 +23,9 @@ gpuf_status gpufi_struct_check(const void *given, size_t known_nbytes, const cha
                       macro);
   }
   const size_t given_nbytes = struct_nbytes_of(given);
-  if (given_nbytes < sizeof(size_t) || given_nbytes > STRUCT_NBYTES_MAX) {
+  /* A struct is as aligned as its first member, and its size a multiple of that. */
+  if (given_nbytes < sizeof(size_t) || given_nbytes > STRUCT_NBYTES_MAX ||
+      given_nbytes % sizeof(size_t) != 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "struct_nbytes is %zu, which is no size of this struct; initialize it with "
                       "%s",

@@ -142,12 +142,14 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
                                  const char *remedy, gpufi_h5_session *session, gpuf_error *err) {
   for (int i = 0; i < filters->count; i++) {
     if (session->api->Zfilter_avail(filters->ids[i]) <= 0) {
+      const char *const name = filters->names[i]; /* as in the file, where it may be empty */
       session->api->Eclear2(H5E_DEFAULT);
       return gpufi_fail(err, GPUF_ERR_HDF5, 0,
-                        "dataset '%s' is stored with HDF5 filter %d ('%s'), which this libhdf5 "
+                        "dataset '%s' is stored with HDF5 filter %d%s%s%s, which this libhdf5 "
                         "does not find: install that filter's plugin and name its folder in "
                         "HDF5_PLUGIN_PATH (in Python, import hdf5plugin)%s",
-                        dataset->name, (int)filters->ids[i], filters->names[i], remedy);
+                        dataset->name, (int)filters->ids[i], *name ? " ('" : "", name,
+                        *name ? "')" : "", remedy);
     }
   }
   return GPUF_OK;

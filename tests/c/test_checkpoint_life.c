@@ -313,6 +313,11 @@ static void options_are_checked(void) {
     CHECK(!c);                                                                                     \
   } while (0)
   CHECK_REFUSED(struct_nbytes, 0, GPUF_ERR_INVALID, "GPUF_CHECKPOINT_OPTIONS_INIT");
+  for (size_t nbytes = 0; nbytes < 40; nbytes++) { /* some of them end within a pointer */
+    if (nbytes % sizeof(size_t) != 0) {
+      CHECK_REFUSED(struct_nbytes, nbytes, GPUF_ERR_INVALID, "GPUF_CHECKPOINT_OPTIONS_INIT");
+    }
+  }
   CHECK_REFUSED(directory, NULL, GPUF_ERR_INVALID, "directory");
   CHECK_REFUSED(directory, "nowhere/at/all", GPUF_ERR_IO, "nowhere/at/all");
   CHECK(err.native_code == ENOENT);

@@ -124,13 +124,13 @@ static void an_older_struct_has_its_members_and_no_others(void) {
   CHECK_FAILS(gpuf_copy(&dst, &src, &options, &err), GPUF_ERR_INVALID, "thread_count is -1");
   options.thread_count = 0;
   CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
-  options.struct_nbytes = offsetof(gpuf_copy_options, cast);
+  options.struct_nbytes = offsetof(gpuf_copy_options, thread_count);
   CHECK_FAILS(gpuf_copy(&dst, &src, &options, &err), GPUF_ERR_INVALID, "unless options.cast");
   dst.dtype = src.dtype;
-  CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
   options.thread_count = -1;
-  options.struct_nbytes = offsetof(gpuf_copy_options, thread_count);
   CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
+  options.struct_nbytes = offsetof(gpuf_copy_options, cast); /* no struct has that size */
+  CHECK_FAILS(gpuf_copy(&dst, &src, &options, &err), GPUF_ERR_INVALID, "no size of this struct");
 }
 
 static void an_older_result_has_what_it_has_members_for(void) {

@@ -204,10 +204,12 @@ GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor,
 
 /* Fill `dst` (on a device or the CPU, in any layout) from dataset `name` under `location`, or from
  * the open dataset, which has its shape and dtype. Elements that were never written are the
- * dataset's fill value, or 0 where HDF5 gives none (fill time NEVER), as in h5py. The same holds
- * for elements of a virtual dataset whose source is missing; HDF5 converts those of a source of
- * another type, and, where a source is itself virtual and as many of its elements have two sources
- * as have none, the latter may be the fill value of the dataset that is read. On failure `dst` may
+ * dataset's fill value, or 0 where HDF5 gives none (fill time NEVER), as in h5py; those of a
+ * contiguous dataset without a fill value of its own are what HDF5 reads, which is what the file
+ * held there before. The same holds for elements of a virtual dataset whose source is missing; HDF5
+ * converts those of a source of another type, and, where a source is itself virtual and as many of
+ * its elements have two sources as have none, the latter may be the fill value of the dataset that
+ * is read. On failure `dst` may
  * be partly overwritten. */
 GPUF_API gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
                                   const gpuf_h5_options *options, gpuf_error *err);
