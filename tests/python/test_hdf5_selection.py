@@ -210,6 +210,7 @@ def test_a_field_of_a_compound_is_what_h5py_gives(tmp_path: Path, key: Any) -> N
         found = gf.hdf5.read(file, "x", selection=tuple(items), device="cpu")
         assert found.dtype.names == expected.dtype.names and found.tolist() == expected.tolist()
         if names in (["i"], ["f"]):
+            assert found.dtype.isnative
             on_device = gf.hdf5.read(file, "x", selection=tuple(items), device="host:0")
             assert (gf.fetch(on_device) == expected).all()
             out = np.zeros(expected.shape, expected.dtype.newbyteorder("="))

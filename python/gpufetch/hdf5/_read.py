@@ -226,7 +226,9 @@ def _read(
     with checked_sources(dataset.id, box, allow_gaps=allow_gaps) as sources:
         if fields is not None:
             values = _as_h5py_gives(dataset, selection, selected, sources, fields)
-            return values if device == "cpu" else _delivered(_native(values), device, out)
+            is_numbers = isinstance(values, np.ndarray) and values.dtype.kind in "biufc"
+            values = _native(values) if is_numbers or device != "cpu" else values
+            return values if device == "cpu" else _delivered(values, device, out)
         try:
             return _numbers(dataset, selection, selected, device, out, sources)
         except TypeError:
