@@ -23,6 +23,7 @@
 #define LIMIT_MOST 262144 /* what is beyond is not looked at */
 #define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
 #define STALLED_NBYTES 16384 /* so much is never left unread by a client that reads */
+#define REFUSED_MAX 8        /* messages in a row */
 #define SWEEP_INTERVAL_NS 1000000000
 
 /* --- Limits -------------------------------------------------------------------- */
@@ -52,6 +53,7 @@ gpuf_status gpufi_peers_init(gpufi_peers *peers, const gpufi_connection *connect
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     peers->listeners[i] = -1;
   }
+  memset(peers->cut_fds, 0xff, sizeof(peers->cut_fds)); /* -1 */
   peers->list = calloc((size_t)max, sizeof(*peers->list));
   if (!peers->list) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %d connections", (int)max);
@@ -135,6 +137,9 @@ static void sweep(gpufi_peers *peers) {
 }
 
 static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
+  for (int i = 0; i < GPUFI_PEERS_CUT_MAX; i++) {
+    peers->cut_fds[i] = peers->cut_fds[i] == fd ? -1 : peers->cut_fds[i];
+  }
   if (!is_of(peers, which, fd)) {
     return; /* it has ended already, as will be told */
   }
@@ -253,6 +258,41 @@ bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
     return false;
   }
   return true;
+}
+
+static bool is_among_cut(const gpufi_peers *peers, int fd) {
+  for (int i = 0; i < GPUFI_PEERS_CUT_MAX; i++) {
+    if (peers->cut_fds[i] == fd) {
+      return fd >= 0;
+    }
+  }
+  return false;
+}
+
+bool gpufi_peers_has_cut(gpufi_peers *peers, int fd) {
+  if (is_among_cut(peers, fd)) {
+    gpufi_peers_refresh(peers); /* ZeroMQ tells that a connection came before what it sends */
+    return is_among_cut(peers, fd);
+  }
+  return false;
+}
+
+bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, bool is_good) {
+  gpufi_peer *peer = gpufi_peers_find(peers, fd);
+  if (!peer && !is_good) { /* it may have come just now */
+    gpufi_peers_refresh(peers);
+    peer = gpufi_peers_find(peers, fd);
+  }
+  if (!peer || peer->socket != which) {
+    return true;
+  }
+  peer->refused_count = is_good ? 0 : peer->refused_count + 1;
+  if (peer->refused_count < REFUSED_MAX) {
+    return true;
+  }
+  shut_down(peers, which, fd);
+  peers->cut_fds[peers->cut_next++ % GPUFI_PEERS_CUT_MAX] = fd;
+  return false;
 }
 
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {

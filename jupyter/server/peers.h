@@ -13,9 +13,12 @@ typedef struct gpufi_subscriber gpufi_subscriber; /* subscribers.h */
 typedef struct gpufi_peer {
   int fd; /* ZeroMQ's: it may be closed, and stand for another file, at any time */
   gpufi_socket socket;
+  int32_t refused_count;        /* of its messages, since one was good */
   int32_t subscription_count;   /* where ZeroMQ keeps its subscriptions */
   gpufi_subscriber *subscriber; /* where it does not; NULL = nothing was heard of it */
 } gpufi_peer;
+
+#define GPUFI_PEERS_CUT_MAX 64
 
 typedef struct gpufi_peers {
   const gpufi_connection *connection; /* whose addresses tell which descriptors are ours */
@@ -25,6 +28,10 @@ typedef struct gpufi_peers {
   bool has_refused;                   /* and gpufi_peers_update has not told it yet */
   gpufi_peer *list;
   int32_t count, max;
+  /* The last connections that were shut down for what they sent; -1 where one has come since that
+   * has its descriptor. */
+  int cut_fds[GPUFI_PEERS_CUT_MAX];
+  int32_t cut_next;
   /* Called for the subscriber of a connection that has ended. */
   void (*forget_subscriber)(void *forget_arg, gpufi_subscriber *subscriber);
   void *forget_arg;
@@ -58,6 +65,14 @@ gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd);
 /* A subscription has come (or gone, if `is_added` is false) on the connection with this descriptor.
  * False if the connection was shut down because it has too many. */
 bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added);
+
+/* Whether a message came on a connection that was shut down by the following. It may have waited
+ * for long, and takes time to be read. */
+bool gpufi_peers_has_cut(gpufi_peers *peers, int fd);
+/* A message has come on the connection with this descriptor: a good one, or one that was refused,
+ * as are all of somebody without the key. Of those, which wait in ZeroMQ's memory, a connection may
+ * send only so many in a row. False if it was shut down. */
+bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, bool is_good);
 
 /* Shut down the connection with this descriptor, if it is one of the socket's. */
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd);

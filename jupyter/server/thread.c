@@ -17,22 +17,39 @@
  * to watch. */
 #define WATCH_MS 1000
 
+/* From the connection with the descriptor `fd`. */
+static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_frame *frames,
+                           size_t count, int fd) {
+  gpufi_message message;
+  gpuf_error err;
+  const gpuf_status status =
+      gpufi_message_parse(server->endpoint.session, frames, count, &message, &err);
+  if (!gpufi_peers_note_message(&server->endpoint.sockets.peers, which, fd,
+                                status != GPUF_ERR_CORRUPT)) {
+    gpufi_endpoint_log(&server->endpoint,
+                       "a connection that sent nothing but messages to refuse was closed");
+  }
+  if (status != GPUF_OK) {
+    gpufi_endpoint_log(&server->endpoint, err.message);
+    return;
+  }
+  if (which != GPUFI_STDIN) { /* this kernel asks for no input */
+    gpufi_kernel_handle(&server->kernel, which, &message);
+  }
+  gpufi_message_fini(&message);
+}
+
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
   zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
-  gpufi_message message;
-  gpuf_error err;
-  const size_t count = gpufi_sockets_receive(server->endpoint.sockets.sockets[which], held, frames);
+  gpufi_sockets *sockets = &server->endpoint.sockets;
+  const size_t count = gpufi_sockets_receive(sockets->sockets[which], held, frames);
   if (count == 0) {
     return false;
   }
-  if (gpufi_message_parse(server->endpoint.session, frames, count, &message, &err) != GPUF_OK) {
-    gpufi_endpoint_log(&server->endpoint, err.message);
-  } else {
-    if (which != GPUFI_STDIN) { /* this kernel asks for no input */
-      gpufi_kernel_handle(&server->kernel, which, &message);
-    }
-    gpufi_message_fini(&message);
+  const int fd = zmq_msg_get(&held[count - 1], ZMQ_SRCFD);
+  if (!gpufi_peers_has_cut(&sockets->peers, fd)) {
+    handle_request(server, which, frames, count, fd);
   }
   gpufi_sockets_release(held, count);
   return true;

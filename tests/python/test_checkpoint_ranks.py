@@ -349,6 +349,32 @@ print("told")
     assert len(names) == 5 and not list(tmp_path.glob(".run-*part"))
 
 
+@pytest.mark.parametrize("call", [10, 12, 16])
+def test_an_agreement_above_the_own_value_is_none(tmp_path: Path, call: int) -> None:
+    """No rank is told that there is a checkpoint which there is not."""
+    body = f"""
+whole = agree
+def agree(value):
+    found = whole(value)
+    return found + 5 if rank == 0 and len(agreements) == {call} else found
+written = []
+try:
+    checkpoint = writer(keep=9)
+    for step in (1, 2, 3, 4):
+        checkpoint.save(step, {{"u": rows_of(step)}})
+        checkpoint.wait()
+        written.append(step)
+except gf.Error as error:
+    assert "could not agree" in str(error), error
+print("written", *written)
+"""
+    found = run_ranks(tmp_path, 3, body)
+    check_all(found, "written")
+    there = {int(path.stem[-12:]) for path in tmp_path.glob("run-????????????.h5")}
+    for _, out, _ in found:
+        assert {int(step) for step in out.split()[1:]} <= there
+
+
 def test_an_agreement_beyond_64_bits_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="agree returned 1180591620717411303424"):
         gf.Checkpoint(tmp_path, "run", rank=0, rank_count=2, agree=lambda value: 2**70).save(

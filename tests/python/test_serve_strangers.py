@@ -311,6 +311,40 @@ def is_established(port: int, peer_port: int) -> bool:
     )
 
 
+@pytest.mark.parametrize("sock", ["shell", "control", "stdin"])
+def test_who_sends_nothing_but_what_is_refused_loses_the_connection(
+    server: gf.Server, sock: str
+) -> None:
+    forged = [b"<IDS|MSG>", b"0" * 64, b"{}", b"{}", b"{}", b"{}"]
+    ended = {}
+    for count in (7, 8):
+        with raw_socket(server.connection_file, sock, zmq.DEALER) as socket:
+            events = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            for _ in range(count):
+                socket.send_multipart(forged)
+            ended[count] = events.poll(10_000 if count == 8 else 300)
+            events.close()
+            socket.disable_monitor()
+    assert ended[8] and not ended[7]
+
+
+def test_a_client_with_the_key_keeps_its_connection_beside_what_is_refused(
+    server: gf.Server,
+) -> None:
+    forged = [b"<IDS|MSG>", b"0" * 64, b"{}", b"{}", b"{}", b"{}"]
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        events = attached.shell_channel.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        open_comm(attached, "c")
+        for number in range(12):
+            attached.shell_channel.socket.send_multipart(forged)
+            reply, _ = ask(attached, "c", {"op": "list"})
+            assert "error" not in reply, number
+        assert not events.poll(0)
+        events.close()
+        attached.shell_channel.socket.disable_monitor()
+
+
 def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
     simulation: Simulation,
 ) -> None:

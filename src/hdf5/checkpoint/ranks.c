@@ -37,7 +37,7 @@ int64_t gpufi_checkpoint_agree(gpufi_checkpoint_ranks *ranks, int64_t value) {
   innermost = &own;
   const int64_t least = ranks->agree(ranks->arg, ranks->is_broken ? -1 : value);
   innermost = own.outer;
-  if (least < 0) {
+  if (least < 0 || least > value) { /* the minimum of other values is of another call */
     ranks->is_broken = true;
   }
   return ranks->is_broken ? -1 : least;
@@ -49,8 +49,9 @@ int64_t gpufi_checkpoint_agree_on_failed(gpufi_checkpoint_ranks *ranks, bool has
 
 gpuf_status gpufi_checkpoint_fail_to_agree(gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                    "the ranks could not agree: options.agree gave a negative number, here or on "
-                    "another rank before, since a rank has gone: end the others, and start again");
+                    "the ranks could not agree: options.agree gave a negative number, as where a "
+                    "rank has gone, or one above the rank's own, here or on another rank before: "
+                    "end the others, and start again");
 }
 
 /* --- Opening ----------------------------------------------------------------- */
