@@ -5,6 +5,7 @@
 #include "hdf5_types.h"
 #include "ids.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,12 +80,51 @@ static gpuf_status read_parameters(size_t count, const unsigned int *cd_values, 
   return status;
 }
 
-#define SCRATCH_ALIGNMENT 64 /* a power of two */
+/* --- the encoder's scratch --- */
 
-/* The first address of the scratch in `memory`; Windows has no aligned_alloc. */
-static void *aligned(void *memory) {
-  const size_t past = (uintptr_t)memory & (SCRATCH_ALIGNMENT - 1);
-  return (char *)memory + (SCRATCH_ALIGNMENT - past);
+#define SCRATCH_ALIGNMENT 64 /* a power of two */
+#define SPARE_NBYTES_MAX ((size_t)16 << 20)
+
+/* Memory for an encoder, of `capacity` bytes from its first aligned address on. */
+typedef struct scratch {
+  size_t capacity;
+} scratch;
+
+/* What the chunk before has left for the next one: without it, most allocators would go to the
+ * system for each chunk, and new pages may take longer than to encode it. Chunks that several
+ * threads encode at a time have scratches of their own, of which one is left. */
+static _Atomic(scratch *) spare;
+
+/* The first aligned address; Windows has no aligned_alloc. */
+static void *aligned(scratch *s) {
+  char *const begin = (char *)(s + 1);
+  const size_t past = (uintptr_t)begin & (SCRATCH_ALIGNMENT - 1);
+  return begin + (SCRATCH_ALIGNMENT - past);
+}
+
+/* Null if there is no memory. */
+static scratch *take_scratch(size_t nbytes) {
+  scratch *s = atomic_exchange(&spare, NULL);
+  if (s == NULL || s->capacity < nbytes) {
+    free(s);
+    s = malloc(sizeof(*s) + SCRATCH_ALIGNMENT + nbytes);
+    if (s != NULL) {
+      s->capacity = nbytes;
+    }
+  }
+  return s;
+}
+
+static void give_back(scratch *s) {
+  if (s != NULL && s->capacity <= SPARE_NBYTES_MAX) {
+    s = atomic_exchange(&spare, s);
+  }
+  free(s);
+}
+
+/* When the plugin is unloaded, which may be before the process ends. */
+__attribute__((destructor)) static void free_spare(void) {
+  free(atomic_exchange(&spare, NULL));
 }
 
 /* Both directions give a new buffer of *out_capacity bytes, and the bytes used. */
@@ -103,20 +143,19 @@ static gpuf_status encode_chunk(size_t cd_count, const unsigned int *cd_values, 
                       nbytes, p.raw_nbytes);
   }
   const size_t capacity = gpufi_codec_bound(nbytes);
-  void *memory = malloc(gpufi_codec_scratch_nbytes(&p.shape) + SCRATCH_ALIGNMENT);
+  scratch *const memory = take_scratch(gpufi_codec_scratch_nbytes(&p.shape));
   void *encoded = malloc(capacity);
   if (memory == NULL || encoded == NULL) {
     status =
         gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to encode a chunk of %zu bytes", nbytes);
     goto done;
   }
-  void *const scratch = aligned(memory);
-  status = p.big_endian
-               ? gpufi_codec_encode_big_endian(&p.shape, raw, encoded, capacity, out_nbytes,
-                                               scratch, err)
-               : gpufi_codec_encode(&p.shape, raw, encoded, capacity, out_nbytes, scratch, err);
+  status = p.big_endian ? gpufi_codec_encode_big_endian(&p.shape, raw, encoded, capacity,
+                                                        out_nbytes, aligned(memory), err)
+                        : gpufi_codec_encode(&p.shape, raw, encoded, capacity, out_nbytes,
+                                             aligned(memory), err);
 done:
-  free(memory);
+  give_back(memory);
   if (status != GPUF_OK) {
     free(encoded);
     return status;

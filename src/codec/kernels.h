@@ -244,6 +244,10 @@ typedef void gpufi_sample_residuals_fn(const gpufi_sample_batch *batch, unsigned
                                        unsigned step, unsigned subset, uint64_t offset,
                                        uint8_t *residuals);
 
+/* Of each of some groups of eight residuals, or of these zigzagged, the bits that are neither 0 in
+ * all of them nor 1 in all of them; how many these are of all groups. */
+typedef uint64_t gpufi_busy_bits_fn(const uint8_t *residuals, size_t groups, bool zigzags);
+
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
 
@@ -278,6 +282,7 @@ typedef struct gpufi_cpu {
   gpufi_find_origins_fn *find_origins[GPUFI_VALUE_WIDTHS];
   gpufi_sample_costs_fn *sample_costs[GPUFI_VALUE_WIDTHS];
   gpufi_sample_residuals_fn *sample_residuals[GPUFI_VALUE_WIDTHS];
+  gpufi_busy_bits_fn *busy_bits[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

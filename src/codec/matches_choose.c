@@ -30,7 +30,7 @@
 /* What the sample shows of a stream. */
 typedef struct signs {
   uint64_t busy; /* bits that a group of eight has neither all 0 nor all 1, times eight */
-  size_t sequences;
+  size_t sequences, distinct;
   uint8_t seen[(1 << SEEN_BITS_LOG2) / 8]; /* a bit for each hash of a sequence */
 } signs;
 
@@ -46,68 +46,25 @@ static void residuals_of(const gpufi_sampled *c, const gpufi_w8_choice *how, siz
                       residuals);
 }
 
-/* The eight values of a group, as numbers; so many groups are looked at together. */
-typedef uint64_t group_values[GPUFI_GROUP_VALUES];
-#define TOGETHER 4
-
-static void load_group(const uint8_t *group, size_t value_nbytes, group_values values) {
-  GPUFI_BY_NBYTES(
-      value_nbytes, for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
+/* The sequences of whole groups. */
+static void look_for_repeats(const uint8_t *residuals, size_t groups, size_t value_nbytes,
+                             signs *found) {
+  GPUFI_BY_NBYTES(value_nbytes, {
+    const size_t step = sizeof(T) == 1 ? SEQUENCE_NBYTES_8 : SEQUENCE_NBYTES / sizeof(T);
+    for (size_t n = 0; n < groups * GPUFI_GROUP_VALUES; n += step) {
+      uint64_t hash = 0;
+      for (size_t i = 0; i < step; i++) {
         T x;
-        memcpy(&x, group + i * sizeof(T), sizeof(T));
-        values[i] = x;
-      });
-}
-
-static uint64_t zigzag(uint64_t x, size_t value_nbytes) {
-  const unsigned unused = 64 - 8 * (unsigned)value_nbytes;
-  const int64_t r = (int64_t)(x << unused) >> unused;
-  return ((uint64_t)r << 1 ^ (uint64_t)(r >> 63)) << unused >> unused;
-}
-
-/* The first `count` of some groups. All of them are hashed side by side, for a hash is a chain of
- * multiplications. */
-static void look_at_groups(group_values values[TOGETHER], size_t count, size_t value_nbytes,
-                           bool zigzags, signs *found) {
-  const size_t step = (value_nbytes == 1 ? SEQUENCE_NBYTES_8 : SEQUENCE_NBYTES) / value_nbytes;
-  uint64_t hash[TOGETHER] = {0};
-  for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
-    for (size_t n = 0; n < TOGETHER; n++) {
-      hash[n] = (hash[n] ^ values[n][i]) * GPUFI_WORD_KEY;
-      hash[n] ^= hash[n] >> 29;
-    }
-    for (size_t n = 0; n < count && (i + 1) % step == 0; n++) {
-      const size_t place = (size_t)(hash[n] >> (64 - SEEN_BITS_LOG2));
+        memcpy(&x, residuals + (n + i) * sizeof(T), sizeof(T));
+        hash = (hash ^ x) * GPUFI_WORD_KEY;
+        hash ^= hash >> 29;
+      }
+      const size_t place = (size_t)(hash >> (64 - SEEN_BITS_LOG2));
+      found->distinct += !(found->seen[place / 8] >> place % 8 & 1);
       found->seen[place / 8] |= (uint8_t)(1 << place % 8);
       found->sequences++;
-      hash[n] = 0;
     }
-  }
-  for (size_t n = 0; n < count; n++) {
-    uint64_t some = 0, all = UINT64_MAX;
-    for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
-      const uint64_t x = zigzags ? zigzag(values[n][i], value_nbytes) : values[n][i];
-      some |= x;
-      all &= x;
-    }
-    found->busy += 8 * (uint64_t)__builtin_popcountll(some & ~all);
-  }
-}
-
-/* The same of those of a batch that have eight values. */
-static void look_at_batch(const gpufi_sample_batch *batch, const uint8_t *residuals,
-                          size_t value_nbytes, bool zigzags, signs *found) {
-  group_values values[TOGETHER] = {{0}};
-  size_t count = 0;
-  for (size_t n = 0; n < batch->count; n++) {
-    if (batch->groups[n].count == GPUFI_GROUP_VALUES) {
-      load_group(residuals + n * GPUFI_GROUP_VALUES * value_nbytes, value_nbytes, values[count++]);
-    }
-    if (count == TOGETHER || n + 1 == batch->count) {
-      look_at_groups(values, count, value_nbytes, zigzags, found);
-      count = 0;
-    }
-  }
+  });
 }
 
 /* The axes as a number of the sample's subsets. */
@@ -140,7 +97,11 @@ static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, s
     if (k == 0 && c->sample->places[0].first == 0 && subset != 0) {
       memset(residuals, 0, step * nbytes);
     }
-    look_at_batch(&batch, residuals, nbytes, is_predicted(how), found);
+    const bool is_last_short = batch.groups[batch.count - 1].count < GPUFI_GROUP_VALUES;
+    const size_t groups = batch.count - (is_last_short ? 1 : 0);
+    look_for_repeats(residuals, groups, nbytes, found);
+    found->busy += 8 * gpufi_cpu_get()->busy_bits[gpufi_value_index(nbytes)](residuals, groups,
+                                                                             is_predicted(how));
   }
 }
 
@@ -148,15 +109,17 @@ static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, s
 static void look(const gpufi_sampled *c, const gpufi_w8_choice *how, uint64_t bits, bool *repeats,
                  bool *idles) {
   signs found = {0};
-  uint64_t seen = 0;
   look_at_sample(c, how, &found);
   /* Were they all different, so many bits would be set: two of them share one now and then. */
   const uint64_t n = found.sequences, different = n - (n * n >> (SEEN_BITS_LOG2 + 1));
-  for (size_t i = 0; i < sizeof(found.seen); i += 8) {
-    seen += (uint64_t)__builtin_popcountll(gpufi_load_u64(found.seen + i));
-  }
-  *repeats = 32 * seen < 30 * different;
+  *repeats = 32 * found.distinct < 30 * different;
   *idles = 5 * found.busy * gpufi_group_count(c->g) / c->sample->count < 4 * bits;
+}
+
+static uint64_t zigzag(uint64_t x, size_t value_nbytes) {
+  const unsigned unused = 64 - 8 * (unsigned)value_nbytes;
+  const int64_t r = (int64_t)(x << unused) >> unused;
+  return ((uint64_t)r << 1 ^ (uint64_t)(r >> 63)) << unused >> unused;
 }
 
 /* The blocks that are tried, or their beginnings. */
@@ -191,13 +154,15 @@ static uint64_t w8_bits(const gpufi_sampled *c, const gpufi_w8_choice *w8, const
       residuals_of(c, w8, p->first[k] + i, count, residuals);
       memset(residuals + count * nbytes, 0, (size_t)(-count % GPUFI_GROUP_VALUES) * nbytes);
       for (size_t j = 0; j < count; j += GPUFI_GROUP_VALUES) {
-        uint64_t values[GPUFI_GROUP_VALUES], zigzags = 0, here = 0;
-        load_group(residuals + j * nbytes, nbytes, values);
-        for (size_t v = 0; v < GPUFI_GROUP_VALUES; v++) {
-          some |= values[v];
-          zigzags |= zigzag(values[v], nbytes);
-          here += values[v] != 0;
-        }
+        uint64_t zigzags = 0, here = 0;
+        GPUFI_BY_NBYTES(
+            nbytes, for (size_t v = j; v < j + GPUFI_GROUP_VALUES; v++) {
+              T x;
+              memcpy(&x, residuals + v * sizeof(T), sizeof(T));
+              some |= x;
+              zigzags |= zigzag(x, sizeof(T));
+              here += x != 0;
+            });
         const uint64_t width = zigzags ? 64 - (uint64_t)__builtin_clzll(zigzags) : 0;
         groups++;
         used_groups += zigzags != 0;

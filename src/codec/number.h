@@ -114,6 +114,21 @@ static GPUFI_ON_BOTH inline double gpufi_number_origin(const gpufi_numbers *numb
   return single ? (double)(float)b : b;
 }
 
+/* The same numbers, but a quotient by a power of two as a product with its inverse, which is exact:
+ * every base is the same, and so is what its integer is rounded from. */
+static GPUFI_ON_BOTH inline gpufi_numbers
+gpufi_numbers_without_division(const gpufi_numbers *numbers) {
+  gpufi_numbers same = *numbers;
+  const uint64_t mantissa = gpufi_double_bits(numbers->a) << 12;
+  if (numbers->transform == GPUFI_TRANSFORM_QUOTIENT && mantissa == 0) {
+    same.transform = GPUFI_TRANSFORM_LINEAR;
+    same.a = 1 / numbers->a;
+    same.b = 0;
+    same.inverse = numbers->a;
+  }
+  return same;
+}
+
 /* What the integer of a value is the rounded one of; NaN, or a magnitude above the maximum, if the
  * value has none. */
 static GPUFI_ON_BOTH inline double gpufi_number_near(unsigned transform, double a, double b,
@@ -128,6 +143,12 @@ static GPUFI_ON_BOTH inline double gpufi_number_near(unsigned transform, double 
 static GPUFI_ON_BOTH inline int64_t gpufi_number_rounded(double near) {
   const double magic = 0x1.8p52;
   return (int64_t)(gpufi_double_bits(GPUFI_NUMBER_ADD(near, magic)) - gpufi_double_bits(magic));
+}
+
+/* The same as a number. */
+static GPUFI_ON_BOTH inline double gpufi_number_whole(double near) {
+  const double magic = 0x1.8p52;
+  return GPUFI_NUMBER_ADD(GPUFI_NUMBER_ADD(near, magic), -magic);
 }
 
 #endif

@@ -54,15 +54,17 @@ static void F(fill_in)(const gpufi_numbers *numbers, unsigned step, const T *mis
 #if BITS == 32 || BITS == 64
 #if BITS == 32
 #define NUMBER_MAX GPUFI_NUMBER_MAX_32
-GPUFI_INLINE uint32_t F(number_base)(const unsigned transform, double a, double b, uint32_t p) {
+#define NUMBER_OF(p) (double)(int32_t)(p)
+GPUFI_INLINE uint32_t F(number_base)(const unsigned transform, double a, double b, double p) {
   return gpufi_float_bits(transform == GPUFI_TRANSFORM_SINGLE
-                              ? gpufi_number_single(a, b, (float)(int32_t)p)
-                              : (float)gpufi_number_base(transform, a, b, (double)(int32_t)p));
+                              ? gpufi_number_single(a, b, (float)p)
+                              : (float)gpufi_number_base(transform, a, b, p));
 }
 #else
 #define NUMBER_MAX GPUFI_NUMBER_MAX_64
-GPUFI_INLINE uint64_t F(number_base)(const unsigned transform, double a, double b, uint64_t p) {
-  return gpufi_double_bits(gpufi_number_base(transform, a, b, NUMBER_OF_INT64((int64_t)p)));
+#define NUMBER_OF(p) NUMBER_OF_INT64((int64_t)(p))
+GPUFI_INLINE uint64_t F(number_base)(const unsigned transform, double a, double b, double p) {
+  return gpufi_double_bits(gpufi_number_base(transform, a, b, p));
 }
 #endif
 
@@ -97,17 +99,19 @@ GPUFI_INLINE bool F(to_numbers)(const gpufi_numbers *numbers, unsigned step, con
   int64_t greatest = 0;
   T off = 0;
   for (size_t i = 0; i < count; i++) {
-    const double value = F(to_double)(F(get)(values, i));
-    const double near = gpufi_number_near(transform, a, b, inverse, value);
+    const T x = F(get)(values, i);
+    const double near = gpufi_number_near(transform, a, b, inverse, F(to_double)(x));
     const int64_t magnitude = (int64_t)(gpufi_double_bits(near) & INT64_MAX);
     greatest = magnitude > greatest ? magnitude : greatest;
+    off |= F(number_base)(transform, a, b, gpufi_number_whole(near)) ^ x;
     F(put)(p, i, (T)gpufi_number_rounded(near));
   }
   if (numbers->has_fill || greatest >= (int64_t)gpufi_double_bits(NUMBER_MAX)) {
     F(fill_numbers)(numbers, step, values, count, p, transform);
-  }
-  for (size_t i = 0; i < count; i++) {
-    off |= F(number_base)(transform, a, b, F(get)(p, i)) ^ F(get)(values, i);
+    off = 0;
+    for (size_t i = 0; i < count; i++) {
+      off |= F(number_base)(transform, a, b, NUMBER_OF(F(get)(p, i))) ^ F(get)(values, i);
+    }
   }
   return off != 0 || numbers->has_fill; /* the fill may be the base of what stands in for it */
 }
@@ -116,7 +120,7 @@ GPUFI_INLINE void F(from_numbers)(const gpufi_numbers *numbers, size_t count, ui
                                   const unsigned transform) {
   const double a = numbers->a, b = numbers->b;
   for (size_t i = 0; i < count; i++) {
-    F(put)(values, i, F(number_base)(transform, a, b, F(get)(values, i)));
+    F(put)(values, i, F(number_base)(transform, a, b, NUMBER_OF(F(get)(values, i))));
   }
 }
 
@@ -156,6 +160,7 @@ static uint64_t F(find_origins)(const gpufi_numbers *numbers, const double *valu
 }
 
 #undef NUMBER_MAX
+#undef NUMBER_OF
 #endif
 
 GPUFI_INLINE bool F(to_shifted)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
@@ -190,6 +195,10 @@ GPUFI_INLINE void F(from_shifted)(const gpufi_numbers *numbers, size_t count, ui
 /* A variant for each transform, so that the loops have no branch. */
 static bool F(to_base)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
                        size_t count, uint8_t *p) {
+#if BITS == 32 || BITS == 64
+  const gpufi_numbers fast = gpufi_numbers_without_division(numbers);
+  numbers = &fast;
+#endif
   switch (numbers->transform) {
 #if BITS == 32 || BITS == 64
   case GPUFI_TRANSFORM_QUOTIENT:
@@ -211,6 +220,10 @@ static bool F(to_base)(const gpufi_numbers *numbers, unsigned step, const uint8_
 }
 
 static void F(from_base)(const gpufi_numbers *numbers, size_t count, uint8_t *values) {
+#if BITS == 32 || BITS == 64
+  const gpufi_numbers fast = gpufi_numbers_without_division(numbers);
+  numbers = &fast;
+#endif
   switch (numbers->transform) {
 #if BITS == 32 || BITS == 64
   case GPUFI_TRANSFORM_QUOTIENT:
@@ -241,11 +254,15 @@ static void F(from_base)(const gpufi_numbers *numbers, size_t count, uint8_t *va
 static void F(correct)(const gpufi_numbers *numbers, const uint8_t *corrections, size_t count,
                        uint8_t *values) {
   const T fill = (T)numbers->fill, has_fill = numbers->has_fill;
-  for (size_t i = 0; i < count; i++) {
-    const T c = F(get)(corrections, i), more = (T)(has_fill & ((S)c > 0));
+  for (size_t i = 0; i < count && !has_fill; i++) {
+    const T base = F(apply)(F(get)(values, i), GPUFI_TRANSFORM_ORDER);
+    F(put)(values, i, F(apply)((T)(base + F(get)(corrections, i)), GPUFI_TRANSFORM_ORDER));
+  }
+  for (size_t i = 0; i < count && has_fill; i++) {
+    const T c = F(get)(corrections, i), more = (T)((S)c > 0);
     const T base = F(apply)(F(get)(values, i), GPUFI_TRANSFORM_ORDER);
     const T value = F(apply)((T)(base + c - more), GPUFI_TRANSFORM_ORDER);
-    F(put)(values, i, c == 1 && has_fill ? fill : value);
+    F(put)(values, i, c == 1 ? fill : value);
   }
 }
 

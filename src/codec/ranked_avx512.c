@@ -237,22 +237,23 @@ static void put_rests_8(const gpufi_cut *cut, const uint8_t *values, size_t coun
 }
 
 /* How 32 rests of two bytes are packed: neighbours are joined to words of 32 and then of 64 bits,
- * of which the lower bits are those of one and the upper ones those of the other; and then the
- * bytes of words to groups, of which each has two. Where the first of them ends in the middle of a
- * byte, the second is moved up by as many bits, and the byte is the OR of both. */
+ * of which the lower bits are those of one and the upper ones those of the other; a group has two
+ * of these words. The second one is moved to the end of the first, by bits and then by bytes, and
+ * the bytes that groups take are put side by side. */
 typedef struct packing_16 {
-  __m512i below, above;             /* masks of the bits of a value that make its rest */
-  __m128i cut, shift;               /* how far they move */
-  __m512i pair, quad;               /* masks of one's bits in words of two */
-  __m128i pair_down, quad_down;     /* how far the other one moves */
-  __m512i second_up, first, second; /* the words of a group */
-  __mmask64 first_bytes, second_bytes;
+  __m512i below, above;         /* masks of the bits of a value that make its rest */
+  __m128i cut, shift;           /* how far they move */
+  __m512i pair, quad;           /* masks of one's bits in words of two */
+  __m128i pair_down, quad_down; /* how far the other one moves */
+  __m512i second_up, second; /* bits that a second word moves up, and which bytes go to a place */
+  __mmask64 seconds, bytes;  /* places of a second word's bytes, and those of a group */
 } packing_16;
 
 static packing_16 packing_of_16(const gpufi_cut *cut, unsigned rest) {
   const unsigned unit = 1u << cut->at, half = 4 * rest;
-  uint8_t first[64] = {0}, second[64] = {0};
-  packing_16 p = {.first_bytes = 0};
+  const __m512i place =
+      _mm512_broadcast_i32x4(_mm_set_epi64x(0x0f0e0d0c0b0a0908, 0x0706050403020100));
+  packing_16 p;
   p.below = _mm512_set1_epi16((short)(unit - 1));
   p.above = _mm512_set1_epi16((short)(0xffffu >> cut->bits & ~(unit - 1)));
   p.cut = _mm_cvtsi32_si128(cut->bits);
@@ -262,16 +263,9 @@ static packing_16 packing_of_16(const gpufi_cut *cut, unsigned rest) {
   p.pair_down = _mm_cvtsi32_si128((int)(16 - rest));
   p.quad_down = _mm_cvtsi32_si128((int)(32 - 2 * rest));
   p.second_up = _mm512_broadcast_i32x4(_mm_set_epi64x(half % 8, 0));
-  for (unsigned k = 0, group = 0; group < 64; group += 16) { /* from 16 bytes `rest` ones */
-    for (unsigned byte = 0; byte < rest; byte++, k++) {
-      first[k] = (uint8_t)(group + byte);
-      second[k] = (uint8_t)(group + 8 + byte - half / 8);
-      p.first_bytes |= (uint64_t)(8 * byte < half) << k;
-      p.second_bytes |= (uint64_t)(byte >= half / 8) << k;
-    }
-  }
-  p.first = _mm512_loadu_si512(first);
-  p.second = _mm512_loadu_si512(second);
+  p.second = _mm512_add_epi8(place, _mm512_set1_epi8((char)(8 - half / 8)));
+  p.seconds = _mm512_cmpge_epu8_mask(place, _mm512_set1_epi8((char)(half / 8)));
+  p.bytes = _mm512_cmplt_epu8_mask(place, _mm512_set1_epi8((char)rest));
   return p;
 }
 
@@ -288,8 +282,8 @@ GPUFI_INLINE __m512i pack_32_rests(const packing_16 *p, __m512i x) {
   const __m512i pairs = select_bits(p->pair, rest, _mm512_srl_epi32(rest, p->pair_down));
   const __m512i quads = select_bits(p->quad, pairs, _mm512_srl_epi64(pairs, p->quad_down));
   const __m512i words = _mm512_sllv_epi64(quads, p->second_up);
-  return _mm512_or_si512(_mm512_maskz_permutexvar_epi8(p->first_bytes, p->first, words),
-                         _mm512_maskz_permutexvar_epi8(p->second_bytes, p->second, words));
+  const __m512i second = _mm512_maskz_shuffle_epi8(p->seconds, words, p->second);
+  return _mm512_maskz_compress_epi8(p->bytes, _mm512_mask_or_epi64(second, 0x55, second, words));
 }
 
 static void put_rests_16(const gpufi_cut *cut, const uint8_t *values, size_t count, uint8_t *out) {

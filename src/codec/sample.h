@@ -17,10 +17,13 @@ static inline size_t gpufi_sample_count(const gpufi_geometry *g) {
 
 /* First value of the k-th sampled group. */
 static inline size_t gpufi_sample_first(const gpufi_geometry *g, size_t k) {
-  const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
-  assert(take != 0 && take <= groups);
-  const uint64_t begin = k * groups / take, end = (k + 1) * groups / take;
-  const uint64_t jitter = (uint32_t)(k * 2654435761u) % (end - begin);
+  const uint64_t groups = gpufi_group_count(g);
+  if (groups <= GPUFI_SAMPLE_GROUPS) {
+    return k * GPUFI_GROUP_VALUES;
+  }
+  const uint64_t begin = k * groups / GPUFI_SAMPLE_GROUPS;
+  const uint64_t end = (k + 1) * groups / GPUFI_SAMPLE_GROUPS;
+  const uint32_t jitter = (uint32_t)(k * 2654435761u) % (uint32_t)(end - begin);
   return (size_t)(begin + jitter) * GPUFI_GROUP_VALUES;
 }
 

@@ -134,3 +134,18 @@ static void F(sample_residuals)(const gpufi_sample_batch *batch, unsigned subset
     memcpy(residuals + k * sizeof(r[subset]), &r[subset], sizeof(r[subset]));
   }
 }
+
+/* A bit is so if it is 1 in some value, and also in some value's complement. */
+static uint64_t F(busy_bits)(const uint8_t *residuals, size_t groups, bool zigzags) {
+  uint64_t busy = 0;
+  for (size_t k = 0; k < groups; k++) {
+    F(eight) x;
+    memcpy(&x, residuals + k * sizeof(x), sizeof(x));
+    if (zigzags) {
+      x = (x << 1) ^ (F(eight))((F(eight_signed))x >> (BITS - 1));
+    }
+    const F(eight) complement = ~x;
+    busy += (uint64_t)__builtin_popcountll(F(any_of)(&x) & F(any_of)(&complement));
+  }
+  return busy;
+}

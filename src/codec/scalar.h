@@ -69,7 +69,7 @@ gpufi_compact_fn gpufi_compact_8_scalar, gpufi_compact_16_scalar, gpufi_compact_
       .to_base = GPUFI_KERNELS(to_base), .corrections = GPUFI_KERNELS(corrections),                \
       .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                              \
       .sample_costs = GPUFI_KERNELS(sample_costs),                                                 \
-      .sample_residuals = GPUFI_KERNELS(sample_residuals)
+      .sample_residuals = GPUFI_KERNELS(sample_residuals), .busy_bits = GPUFI_KERNELS(busy_bits)
 
 #define GPUFI_PLAIN_KERNELS                                                                        \
   GPUFI_PLAIN_DECODING_KERNELS, .look_at = GPUFI_SCALAR_KERNELS(look_at),                          \

@@ -305,11 +305,11 @@ GPUFI_INLINE size_t count_of(__m512i x, __m512i byte, uint64_t here) {
 
 /* The steps of values to bytes, which tell the leaf of a value that does not go on. Those that do
  * are listed. Returns how many. */
-GPUFI_INLINE size_t list_steps(const first_steps *s, size_t count, uint8_t *steps, uint8_t *list) {
+GPUFI_INLINE size_t list_steps(const first_steps *s, const table256 *all, size_t count, uint8_t *leaves, uint8_t *list) {
   size_t listed = 0;
   for (size_t i = 0; i < count; i += 64) {
     const __m512i x = steps_of_values(s->by_word[i / 64], s->depth);
-    _mm512_storeu_si512(steps + i, x);
+    _mm512_storeu_si512(leaves + i, look_up(all, x, 4));
     _mm512_storeu_si512(list + listed, _mm512_maskz_compress_epi8(s->active[i / 64], x));
     listed += (size_t)_mm_popcnt_u64(s->active[i / 64]);
   }
@@ -334,7 +334,7 @@ size_t gpufi_read_walks_avx512(const uint8_t *bits, size_t count, const gpufi_tr
     *last_count = lasts;
     return at;
   }
-  const size_t listed = list_steps(&s, count, leaves, list);
+  const size_t listed = list_steps(&s, &all, count, leaves, list);
   const uint8_t *next = list;
   to_nodes(tree, s.depth, listed, list);
   at = read_last(bits, at, listed, tree, s.depth, list);
@@ -343,7 +343,7 @@ size_t gpufi_read_walks_avx512(const uint8_t *bits, size_t count, const gpufi_tr
   }
   *last_count = lasts;
   for (size_t i = 0; i < count; i += 64) {
-    const __m512i leaf = look_up(&all, _mm512_loadu_si512(leaves + i), 4);
+    const __m512i leaf = _mm512_loadu_si512(leaves + i);
     const __m512i deep = _mm512_loadu_si512(next);
     _mm512_storeu_si512(leaves + i, _mm512_mask_expand_epi8(leaf, s.active[i / 64], deep));
     next += (size_t)_mm_popcnt_u64(s.active[i / 64]);

@@ -7,8 +7,10 @@
 #include "test.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <math.h>
+#include <sys/resource.h>
 
 #include <hdf5.h>
 
@@ -489,6 +491,36 @@ static void the_filter_works_in_any_environment_and_keeps_it(void) {
   }
 }
 
+static long page_faults(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+/* Of two pieces of memory as long as the chunk, the encoded bytes' alone is new each time, of which
+ * malloc may touch all (MALLOC_PERTURB_). */
+static void a_chunk_gets_the_scratch_of_the_one_before(void) {
+  enum { COUNT = 1 << 18 };
+  static double values[COUNT];
+  static const unsigned int cd_values[] = {0, GPUF_DTYPE_FLOAT64, sizeof(values), 1, COUNT};
+  const long pages = (long)sizeof(values) / sysconf(_SC_PAGESIZE);
+  const void *const raw = values;
+  long faults = LONG_MAX;
+  CHECK(load_plugin() != NULL);
+  fill_decimals(values, COUNT);
+  for (int i = 0; i < 4; i++) {
+    size_t capacity = sizeof(values);
+    void *buffer = malloc(capacity);
+    memcpy(buffer, raw, capacity);
+    const long before = page_faults();
+    const size_t nbytes = filter->filter(0, 5, cd_values, sizeof(values), &capacity, &buffer);
+    faults = page_faults() - before;
+    CHECK(nbytes > 0 && nbytes < sizeof(values) / 2);
+    free(buffer);
+  }
+  CHECK(faults < 3 * pages / 2);
+}
+
 static void datasets_are_the_same_in_any_environment(void) {
   enum { ROWS = 100, COLUMNS = 70, COUNT = ROWS * COLUMNS };
   static double values[COUNT], back[COUNT];
@@ -548,6 +580,7 @@ int main(void) {
   TEST(a_filter_behind_this_one_that_cuts_elements_is_refused);
   TEST(a_damaged_chunk_is_an_error_with_its_offset);
   TEST(a_chunk_of_another_dataset_is_refused);
+  TEST(a_chunk_gets_the_scratch_of_the_one_before);
   TEST(the_filter_works_in_any_environment_and_keeps_it);
   TEST(datasets_are_the_same_in_any_environment);
   unlink(file_name);
