@@ -1009,6 +1009,12 @@ function drawHistogram(context, counted, text, limits, ink) {
   }
 }
 
+/** Draw a point of a line that has gaps on both sides, of which a line alone has no length. */
+function markPoint(context, x, y) {
+  context.moveTo(x - context.lineWidth, y);
+  context.lineTo(x + context.lineWidth, y);
+}
+
 /** Draw lines of values, one for each panel, with names and extremes below; NaN is a gap. */
 function drawProfile(context, lines, names, ink) {
   const { width, height } = context.canvas;
@@ -1028,7 +1034,11 @@ function drawProfile(context, lines, names, ink) {
         (i / (values.length - 1)) * width,
         height - 17 - ((value - low) / (high - low || 1)) * (height - 20),
       ];
-      if (Number.isFinite(value)) isDown ? context.lineTo(...at) : context.moveTo(...at);
+      if (Number.isFinite(value)) {
+        if (isDown) context.lineTo(...at);
+        else if (Number.isFinite(values[i + 1])) context.moveTo(...at);
+        else markPoint(context, ...at);
+      }
       isDown = Number.isFinite(value);
     });
     context.stroke();
@@ -1085,6 +1095,8 @@ function drawLine(context, placements, limits, scale, ink) {
       if (isDown) context.lineTo(x, y(low));
       else context.moveTo(x, y(low));
       context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
+      // Behind the last cell is NaN, too.
+      if (!isDown && Number.isNaN(valueAt(tile, 2 * i + 2))) markPoint(context, x, y(high));
       isDown = true;
     }
     context.stroke();

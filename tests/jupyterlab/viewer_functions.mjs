@@ -55,6 +55,23 @@ function contextOf(width, height) {
   return { calls, context: new Proxy({}, { get: of, set: () => true }) };
 }
 
+/** A canvas's context that keeps the pieces of its lines that are longer than nothing. */
+function penOf(width, height) {
+  const pieces = [];
+  let at;
+  const acts = {
+    moveTo: (x, y) => (at = [x, y]),
+    lineTo: (x, y) => {
+      if (x !== at[0] || y !== at[1]) pieces.push([...at, x, y]);
+      at = [x, y];
+    },
+  };
+  const of = (_, name) => ({ ...acts, canvas: { width, height }, lineWidth: 1 })[name] ?? (
+    () => ({ width: 1 })
+  );
+  return { pieces, context: new Proxy({}, { get: of, set: () => true }) };
+}
+
 const TESTS = {
   a_zoom_leaves_the_point_under_the_pointer_where_it_is() {
     const window = viewer.zoomed([0, 1, 0, 1], 0.25, 0.5, 0.5);
@@ -493,6 +510,41 @@ const TESTS = {
     assert.deepEqual(saved(1, [[0, 1], [[Infinity, Infinity], [0, 2]]]), [[0, Infinity]]);
     // The column in which two cells meet has both.
     assert.deepEqual(saved(3, [[0, 3], [[1, 1], [2, 2]]]), [[1, 1], [1, 2], [2, 2]]);
+  },
+
+  a_value_between_gaps_is_seen_on_a_line_and_on_a_profile() {
+    globalThis.devicePixelRatio = 1;
+    const drawn = (kind, shape, cells, values, state = {}) => {
+      const tile = { cells, values: Float32Array.from(values) };
+      const output = outputOf([{ info: { kind, shape }, tile }], state);
+      output.palettes = {};
+      const { pieces, context } = penOf(8, 4);
+      output.ink = () => "black";
+      if (kind === "line") {
+        output.panels[0].context = context;
+        output.drawMarks = () => {};
+        output.drawPanel(output.panels[0]);
+      } else {
+        output.chart = {};
+        output.profileChart = { width: 8, clientWidth: 8, getContext: () => context };
+        output.drawCharts();
+      }
+      return pieces;
+    };
+    const pair = (value) => [value, value];
+    const ofLine = (values) => drawn("line", [values.length], [values.length], values.flatMap(pair));
+    const middles = (pieces) => pieces.map(([x0, , x1]) => (x0 + x1) / 2);
+    assert.deepEqual(middles(ofLine([5])), [4]);
+    assert.deepEqual(middles(ofLine([1, NaN, 2, NaN])), [1, 5]);
+    assert.deepEqual(middles(ofLine([NaN, NaN, NaN, 2])), [7]);
+    assert.equal(ofLine([1, 2]).length, 1);
+    const profile = [0, 0.5, 1, 0.5];
+    const ofProfile = (values) => drawn(
+      "image", [1, values.length], [1, values.length], values,
+      { profile, histogram: false, window: [0, 1, 0, 1] },
+    );
+    assert.equal(ofProfile([NaN, NaN, 3, NaN, NaN, NaN, 4, NaN]).length, 2);
+    assert.equal(ofProfile(Array(8).fill(NaN)).length, 0);
   },
 
   a_saved_png_does_not_have_the_pointer() {

@@ -633,6 +633,26 @@ def test_lines_are_styled_scaled_and_refreshed() -> None:
         gf.plot.line(device(np.ones(3, complex)), ax=axes, part="abs")
 
 
+@pytest.mark.parametrize("linewidth", [0.2, 1.5])
+def test_values_between_gaps_are_seen(linewidth: float) -> None:
+    def columns(values: Any, limits: tuple[float, float] | None = None, **style: Any) -> Any:
+        axes = axes_of(100, 50)
+        gf.plot.line(device(values), ax=axes, color="black", note=False, antialiased=False, **style)
+        axes.set(xlim=limits or (-0.5, len(values) - 0.5), ylim=(-1, 6))
+        return np.flatnonzero(lit_columns(axes)[1] >= 0)
+
+    style = {"linewidth": linewidth}
+    spike = np.full(1_000_000, np.nan, np.float32)
+    spike[555_555] = 5
+    for limits in (None, (555_505, 555_605)):
+        assert abs(columns(spike, limits, **style) - (50 if limits else 55)).max() <= 1
+    every_other = np.where(np.arange(1000) % 2, np.nan, 2)
+    assert len(columns(every_other, **style)) == 100  # ten samples a pixel
+    assert len(columns(every_other, (499.5, 519.5), **style)) >= 10
+    assert columns(np.array([3.0]), **style).size
+    assert columns(every_other[:20], linestyle="None", **style).size == 0
+
+
 def test_a_line_on_a_logarithmic_axis_is_drawn() -> None:
     values = np.exp(RNG.normal(size=10_000))
     values[5] = np.inf
