@@ -159,6 +159,41 @@ def test_values_that_float32_does_not_hold_travel_with_an_offset_or_a_unit(
     assert len(set(numbers[np.isfinite(numbers)])) == len({v for v in values if math.isfinite(v)})
 
 
+@pytest.mark.parametrize("far", [[0], [-1], [5e5], [-9999, 0], [math.nan, math.inf, 0] * 500])
+@pytest.mark.parametrize(
+    "near",
+    [
+        300_000 + np.arange(2400) * 1e-6,
+        -1.7e9 - np.arange(2400) * 0.5,
+        10**12 + np.arange(2400),
+        1e5 + np.arange(2400) * 1e-9,  # from a float32 beside them float32 has no digits for these
+        1e300 + np.arange(2400) * 1e290,
+    ],
+)
+def test_values_are_told_apart_beside_others_that_are_far_from_them(
+    near: Any, far: list[float]
+) -> None:
+    values = np.concatenate([np.array(far, np.float64), near])
+    np.random.default_rng(3).shuffle(values)
+    with np.errstate(all="raise", under="ignore"):
+        numbers, offset, unit = compact(values)
+    found = numbers.astype(np.float64) * unit + offset
+    assert len(np.unique(found[np.isin(values, near)])) == 2400
+    step = max(np.spacing(abs(near).max()), np.ptp(near) * 2.0**-11)
+    assert np.allclose(found[np.isin(values, near)], values[np.isin(values, near)], 0, step)
+    is_far = ~np.isin(values, near)
+    assert np.allclose(found[is_far], values[is_far], 0, abs(near).max() * 2**-24, equal_nan=True)
+    if np.ptp(near) > 1e-5:
+        assert np.array_equal(found[values == 0], values[values == 0])
+
+
+def test_a_tile_of_integers_with_one_zero_keeps_their_differences() -> None:
+    values = 10**12 + np.arange(2400).reshape(40, 60)
+    values[7, 5] = 0
+    found, _ = tile_of(panel_of(values), [0, 0], [0, 0])
+    assert np.array_equal(found, values)
+
+
 @pytest.mark.parametrize(
     ("dtype", "base"), [("i4", 2 * 10**9), ("i4", -(2**31)), ("u4", 2**32 - 99)]
 )
@@ -188,6 +223,11 @@ def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> N
     assert not of_logs["underflows"]
     assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
     assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
+    spread = 10.0 ** np.random.default_rng(3).uniform(-300, 0, (40, 60))
+    assert (
+        tile_of(panel_of(spread), [0, 0], [0, 0])[1].items()
+        >= {"underflows": True, "offset": 0}.items()
+    )
     for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
         assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
     line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
