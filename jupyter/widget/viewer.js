@@ -1712,14 +1712,25 @@ export class Output {
     return [{ key, content: { op: "value", panel: number, index: this.state.index, at }, done }];
   }
 
+  get histogramKey() {
+    return ["histogram", this.state.index.join(), this.panels[0].revision].join("/");
+  }
+
+  /** The histogram of this index; one of older contents until a newer one is here, or was refused. */
+  get histogram() {
+    const isOther = this.counted?.index !== this.state.index.join();
+    return isOther || this.failure(this.panels[0], this.histogramKey) ? null : this.counted;
+  }
+
   histogramWish() {
     const [panel] = this.panels;
-    const key = ["histogram", this.state.index.join(), panel.revision].join("/");
+    const key = this.histogramKey;
+    const index = this.state.index.join();
     if (!this.state.histogram || this.counted?.key === key) return [];
     if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
-      this.counted = reply.error ? null : { key, ...reply };
       if (this.refused(panel, key, reply)) return;
+      this.counted = { key, index, ...reply };
       this.render();
     };
     return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
@@ -1938,8 +1949,9 @@ export class Output {
   drawCharts() {
     this.sizeChart(this.chart, this.state.histogram);
     if (this.state.histogram) {
-      const text = histogramText(this.counted);
-      drawHistogram(this.chart.getContext("2d"), this.counted, text, this.limits, this.ink());
+      const { histogram } = this;
+      const text = histogramText(histogram);
+      drawHistogram(this.chart.getContext("2d"), histogram, text, this.limits, this.ink());
       this.chart.setAttribute("aria-label", text);
     }
     const hasProfile = this.state.profile && !this.isLine;
@@ -1998,8 +2010,8 @@ export class Output {
   }
 
   sampleText() {
-    if (!this.state.histogram || !(this.counted?.sample > 1)) return "";
-    return `histogram of a sample of 1/${this.counted.sample}`;
+    if (!this.state.histogram || !(this.histogram?.sample > 1)) return "";
+    return `histogram of a sample of 1/${this.histogram.sample}`;
   }
 
   tellPointer() {

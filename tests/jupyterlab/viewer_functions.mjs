@@ -712,8 +712,9 @@ const TESTS = {
     clearTimeout(output.saving);
   },
 
-  a_histogram_of_nothing_takes_the_place_of_the_one_before() {
-    const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
+  a_histogram_of_nothing_or_of_another_plane_takes_the_place_of_the_one_before() {
+    const image = { info: { kind: "image", shape: [2, 2], leading: [2] } };
+    const output = outputOf([image], { index: [0], histogram: true });
     const { calls, context } = contextOf(100, 50);
     const attributes = {};
     output.chart = {
@@ -723,9 +724,15 @@ const TESTS = {
     };
     output.profileChart = {};
     output.ink = () => "black";
-    const shown = (counted) => {
+    output.render = () => {};
+    // What is drawn once the page has what it asks for, if that is to be answered.
+    const shown = (counted, index = 0) => {
+      output.state = { ...output.state, index: [index] };
       calls.length = 0;
-      output.counted = counted;
+      if (counted) {
+        const [{ done }] = output.histogramWish();
+        done(counted);
+      }
       output.drawCharts();
       assert.equal(calls[0], "clearRect");
       return [attributes["aria-label"], calls.includes("fillRect"), calls.at(-1)];
@@ -733,10 +740,21 @@ const TESTS = {
     const counts = { counts: [1, 2], range: [0, 4], sample: 1 };
     assert.deepEqual(shown(counts).slice(0, 2), ["histogram from 0 to 4", true]);
     const none = "no histogram: no element is finite";
+    output.renew = () => (output.panels[0].revision += 1);
+    output.renew();
+    assert.ok(shown(null)[1]); // of older contents, for a moment
     assert.deepEqual(shown({ counts: null, range: null }), [none, false, none]);
     const one = "no histogram: one value: 7";
+    output.renew();
     assert.deepEqual(shown({ counts: null, range: [7, 7] }), [one, false, one]);
-    assert.deepEqual(shown(null), ["", false, ""]);
+    const nothing = ["", false, ""];
+    assert.deepEqual(shown(null, 1), nothing);
+    assert.deepEqual(shown(null, 0), [one, false, one]);
+    assert.deepEqual(shown({ error: "TimeoutError" }, 1), nothing);
+    assert.deepEqual(shown(null, 0), [one, false, one]);
+    assert.deepEqual(shown(null, 1), nothing);
+    output.renew();
+    assert.deepEqual(shown({ error: "TimeoutError" }, 0), nothing);
   },
 };
 
