@@ -1529,13 +1529,17 @@ export class Output {
     const overviews = this.panels.map(
       (panel) => this.tileOf(this.overviewKey(panel))
     ).filter((tile) => tile && !tile.isPicture);
-    const count = overviews.length + overviews.filter(({ plain }) => plain).length;
-    if ((!this.automatic || this.automatic.count < count) && count) {
+    const logs = overviews.filter(({ plain }) => plain).length;
+    const found = this.automatic;
+    // Of the first index and contents, as more of them come; of later ones for panels without any before.
+    const at = [this.state.index, ...overviews.map(({ revision }) => revision)].join();
+    const isMore = found?.panels < overviews.length || (found?.at === at && found.logs < logs);
+    if (overviews.length && (!found || isMore)) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { count, limits };
+      this.automatic = { panels: overviews.length, logs, at, limits };
     }
     return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }

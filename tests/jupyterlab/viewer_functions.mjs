@@ -377,6 +377,38 @@ const TESTS = {
     assert.equal(wished()[0].content.logs, undefined);
   },
 
+  limits_that_nobody_chose_stay_while_the_index_and_the_contents_change() {
+    const info = { kind: "image", shape: [1, 2], leading: [3] };
+    const output = outputOf([{ info }, { info }], { index: [0], scale: "log" });
+    const put = (number, values, more = {}) => output.cache.put(
+      output.overviewKey(output.panels[number]) + (more.plain ? "/logs" : ""),
+      { values: Float32Array.from(values), offset: 0, unit: 1, revision: 0, ...more },
+    );
+    // One of small numbers, which come as logarithms, too.
+    const putSmall = (number, low, high, revision = 0) => {
+      const plain = { values: Float32Array.of(0, high), offset: 0, unit: 1 };
+      put(number, plain.values, { revision, underflows: true });
+      put(number, [Math.log(low), Math.log(high)], { revision, plain });
+    };
+    const near = ([low, high]) => [low, high].map((limit) => Number(limit.toPrecision(1)));
+    put(0, [1, 2]);
+    assert.deepEqual(near(output.limits), [1, 2]);
+    put(1, [4, 8]);
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.state.index = [1];
+    for (const number of [0, 1]) putSmall(number, 1e-200, 1);
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.state.index = [0];
+    putSmall(0, 1e-200, 1, 1); // other contents
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.automatic = null;
+    output.state.index = [2];
+    put(0, [1, 2]);
+    assert.deepEqual(near(output.limits), [1, 2]);
+    output.state.index = [1]; // where the other tensor is here, too
+    assert.ok(output.limits[0] < 1e-150);
+  },
+
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
     const tile = { cells: [10, 10] };
     const edges = [-3.2, 17.49, 60.5, 100.1];
