@@ -1658,7 +1658,7 @@ export class Output {
     this.render();
   }
 
-  /** Whether a reply is an error. It is asked again when the contents change. */
+  /** Whether a reply is an error. It is asked again when the index or the contents change. */
   refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
     panel.failed.set(key, { revision, error: reply.error });
@@ -1682,7 +1682,12 @@ export class Output {
   /** Ask for what is seen and not here, the most urgent first; for nothing while it is hidden. */
   plan() {
     if (!this.isVisible || this.isDead) return;
-    for (const panel of this.panels) panel.error = "";
+    const index = this.state.index.join();
+    for (const panel of this.panels) {
+      panel.error = "";
+      if (index !== this.plannedIndex) panel.failed.clear();
+    }
+    this.plannedIndex = index;
     const wishes = this.valueWish();
     for (const panel of this.panels) {
       wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));

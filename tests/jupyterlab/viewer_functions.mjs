@@ -678,8 +678,13 @@ const TESTS = {
     };
     assert.deepEqual(shown(""), ["", 1, 1]);
     assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
-    assert.deepEqual(shown("", [0]), ["", 1, 1]); // which is here
-    assert.deepEqual(shown("", [1]), ["u: u is gone", 0, 1]); // not asked for again
+    assert.deepEqual(shown(""), ["u: u is gone", 0, 1]); // not asked for again
+    assert.deepEqual(shown("u is gone", [0]), ["", 1, 1]); // which is here
+    assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
+    assert.deepEqual(shown("", [0]), ["", 1, 1]);
+    assert.deepEqual(shown("", [1]), ["", 1, 1]); // asked for again
+    output.renew();
+    assert.deepEqual(shown("u is gone"), ["u: u is gone", 0, 1]);
     output.renew();
     assert.deepEqual(shown(""), ["", 1, 1]);
     output.renew(output.panels.slice(0, 1));
