@@ -11,7 +11,7 @@
 // A window is [left, right, top, bottom] in fractions of the axes; panels share it.
 
 const IN_FLIGHT_MAX = 2;
-const BUSY_MS = 700; // without an answer, after which the kernel counts as busy
+const WAITING_MS = 700; // without an answer, after which the viewer says that it waits
 const SLOW = 16e3; // bytes a millisecond: where tiles come slower than that, they are encoded
 const SMALL_NBYTES = 4096; // answers that take as long as the line delays all
 const LARGE_NBYTES = 196608; // those that tell how many bytes come in a millisecond: plain tiles
@@ -907,7 +907,8 @@ const STYLE = `
 
 const DEAD =
   "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
-const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
+const WAITING =
+  "Waiting for the kernel, which is busy or far away: what is missing here comes when it answers.";
 const NPY_TITLE =
   "save the cells shown, as exact as they are drawn, a NumPy file a tensor (elements: viewer.fetch())";
 const KEYS = [
@@ -2036,7 +2037,7 @@ export class Output {
 
   alertText() {
     if (this.isDead) return DEAD;
-    if (this.requests.age() > BUSY_MS) return BUSY;
+    if (this.requests.age() > WAITING_MS) return WAITING;
     const errors = this.panels.map(
       ({ error, stepError }) => error || (this.state.playing ? stepError : "")
     );

@@ -202,8 +202,14 @@ const TESTS = {
     const { sent, clock, requests, wish } = requestsOf();
     assert.equal(requests.age(), 0);
     requests.want([wish("a")]);
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }]);
+    Object.assign(output, { requests, refusal: "" });
+    clock.now = 600;
+    assert.equal(output.alertText(), "");
     clock.now = 900;
     assert.equal(requests.age(), 900);
+    // Whether a cell runs, or the line is slow, the page does not know.
+    assert.match(output.alertText(), /^Waiting for the kernel, .* when it answers\.$/);
     requests.forgetLost();
     requests.want([wish("a")]);
     assert.equal(sent.length, 1);
