@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import itertools
 import math
 import pickle
@@ -453,6 +454,25 @@ def test_data_that_would_not_be_drawn_are_refused() -> None:
     bars.set_data(baseline=1)
     drawn(bars.axes)
     drawn(line.axes)
+
+
+def test_what_an_image_would_not_draw_is_refused() -> None:
+    axes = axes_of(40, 30)
+    image = gf.plot.imshow(device(np.arange(1.0, 49).reshape(6, 8)), ax=axes, norm="log")
+    before = drawn(axes)
+    for name in ("bilinear", "auto", None, 7):
+        with pytest.raises(ValueError, match=r"interpolation is .* \"nearest\" alone"):
+            image.set_interpolation(name)
+    with pytest.raises(TypeError, match="alpha has 2 axes"):
+        image.set_alpha(np.full((6, 8), 0.5))
+    for call in (
+        lambda: image.write_png(io.BytesIO()),
+        lambda: image.make_image(axes.figure.canvas.get_renderer()),
+    ):
+        with pytest.raises(TypeError, match=r"keeps no pixels: save a picture by savefig"):
+            call()
+    image.set(interpolation="Nearest", alpha=1.0)
+    np.testing.assert_array_equal(drawn(axes), before)
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
