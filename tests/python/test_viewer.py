@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -694,6 +695,58 @@ def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
         make_viewer(gf.to_device(values), vmax=math.inf)
     picture = make_viewer(gf.to_device(np.zeros((3, 30, 40), np.uint8)))
     assert picture.fetch().shape == (3, 30, 40)
+
+
+def on_another_thread(act: Callable[[], None]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def test_a_state_that_a_cell_assigns_while_a_page_says_one_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    viewer = make_viewer(gf.to_device(np.zeros((4, 5, 6))))
+    traitlets = pytest.importorskip("traitlets")
+    before = viewer.state
+    refused: list[str] = []
+
+    def assign() -> None:
+        try:
+            viewer.state = {**before, "index": [99]}
+        except traitlets.TraitError as error:
+            refused.append(str(error))
+
+    def checked(state: Any, leading: Any) -> Any:
+        monkeypatch.undo()  # once
+        on_another_thread(assign)
+        return checked_state(state, leading)
+
+    monkeypatch.setattr(f"{type(viewer).__module__}.checked_state", checked)
+    viewer.set_state({"state": {**before, "index": [3]}})
+    assert len(refused) == 1 and "index[0] is 99" in refused[0]
+    assert viewer.state["index"] == [3]
+
+
+def test_pages_and_cells_say_states_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    viewer = make_viewer(gf.to_device(np.zeros((4, 5, 6))))
+    sent: list[Any] = []
+    viewer._send = lambda data, buffers=None: sent.append(data)
+    state = {**viewer.state, "index": [3]}
+    as_json = type(viewer)._trait_to_json
+
+    def interrupted(value: Any, widget: Any) -> Any:
+        monkeypatch.undo()  # once
+        on_another_thread(lambda: viewer.set_state({"state": {**state, "index": [1]}}))
+        return as_json(value, widget)
+
+    # Where ipywidgets compares what the page said with what it is to be told.
+    monkeypatch.setattr(type(viewer), "_trait_to_json", staticmethod(interrupted))
+    viewer.set_state({"state": state})
+    told = [data["state"]["state"]["index"] for data in sent if data["method"] == "update"]
+    assert told == []
+    on_another_thread(lambda: setattr(viewer, "state", {**state, "index": [2]}))
+    assert sent[-1]["state"]["state"]["index"] == [2]
 
 
 def test_a_closed_viewer_lets_its_tensors_go() -> None:
