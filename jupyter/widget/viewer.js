@@ -23,6 +23,7 @@ const ECHO_MS = 2000; // after which one more is
 const LOST_MS = 60000; // after which a request is asked again
 const SETTLE_MS = 90; // for which a view stays before its details are asked for
 const SAVE_MS = 250;
+const SAVED_MAX = 8; // states that were sent, and that the kernel may repeat
 const PLAY_MS = 400;
 const CACHE_NBYTES = 96 << 20; // tiles of one viewer
 const TABLES_NBYTES = 40 << 20; // the pixels of tiles that are drawn on the CPU, of a page
@@ -1126,6 +1127,7 @@ export class Output {
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
     this.refusal = ""; // of limits that were given
+    this.saved = []; // states that were sent to the kernel last
     this.undo = [];
     this.build();
     this.listen();
@@ -1424,7 +1426,7 @@ export class Output {
   save() {
     clearTimeout(this.saving);
     if (this.saving && !this.isDead) {
-      this.saved = JSON.stringify(this.state);
+      this.saved = [...this.saved, JSON.stringify(this.state)].slice(-SAVED_MAX);
       this.model.save_changes();
     }
     this.saving = 0;
@@ -1434,8 +1436,8 @@ export class Output {
   stateChanged() {
     const changed = this.model.get("state");
     if (changed === this.state) return;
-    if (this.saving && JSON.stringify({ ...this.state, ...changed }) === this.saved) {
-      // The kernel repeats what it was sent last; it was used since.
+    if (this.saving && this.saved.includes(JSON.stringify({ ...this.state, ...changed }))) {
+      // The kernel repeats what it was sent; the viewer was used since.
       this.model.set("state", this.state);
       return;
     }

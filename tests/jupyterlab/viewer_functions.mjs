@@ -31,6 +31,7 @@ function outputOf(panels, state = {}) {
   output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
   output.cache = new viewer.Cache(1e9);
   output.model = { get: () => "" };
+  output.saved = [];
   output.panels = output.infos.map((info, number) => ({
     info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
     failed: new Map(), error: "", stepError: "", step: undefined, askedAt: -Infinity,
@@ -753,6 +754,29 @@ const TESTS = {
       assert.equal(output.refusal, "");
     }
     clearTimeout(output.saving);
+  },
+
+  what_the_kernel_repeats_undoes_no_use_of_the_viewer() {
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }]);
+    Object.assign(output, { render() {}, refusal: "" });
+    output.model = { set: (_, state) => (output.told = state), get: () => output.told };
+    const sent = [];
+    output.model.save_changes = () => sent.push(JSON.stringify(output.told));
+    const says = (state) => {
+      output.told = JSON.parse(state);
+      output.stateChanged();
+      return output.state.cmap;
+    };
+    for (const cmap of ["gray", "magma"]) {
+      output.update({ cmap });
+      output.save();
+    }
+    output.update({ cmap: "viridis" });
+    assert.deepEqual(sent.map(says), ["viridis", "viridis"]);
+    assert.equal(output.told.cmap, "viridis"); // which is sent then
+    assert.equal(says(JSON.stringify({ ...output.state, cmap: "hot" })), "hot"); // a program's
+    output.save();
+    assert.equal(says(sent[0]), "gray"); // and that is one, too
   },
 
   a_histogram_of_nothing_or_of_another_plane_takes_the_place_of_the_one_before() {
