@@ -11,7 +11,7 @@
 // A window is [left, right, top, bottom] in fractions of the axes; panels share it.
 
 const IN_FLIGHT_MAX = 2;
-const BUSY_MS = 700; // without an answer, after which the kernel counts as busy
+const WAITING_MS = 700; // without an answer, after which the viewer says that it waits
 const SLOW = 16e3; // bytes a millisecond: where tiles come slower than that, they are encoded
 const SMALL_NBYTES = 4096; // answers that take as long as the line delays all
 const LARGE_NBYTES = 196608; // those that tell how many bytes come in a millisecond: plain tiles
@@ -23,6 +23,7 @@ const ECHO_MS = 2000; // after which one more is
 const LOST_MS = 60000; // after which a request is asked again
 const SETTLE_MS = 90; // for which a view stays before its details are asked for
 const SAVE_MS = 250;
+const SAVED_MAX = 8; // states that were sent, and that the kernel may repeat
 const PLAY_MS = 400;
 const CACHE_NBYTES = 96 << 20; // tiles of one viewer
 const TABLES_NBYTES = 40 << 20; // the pixels of tiles that are drawn on the CPU, of a page
@@ -907,7 +908,8 @@ const STYLE = `
 
 const DEAD =
   "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
-const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
+const WAITING =
+  "Waiting for the kernel, which is busy or far away: what is missing here comes when it answers.";
 const NPY_TITLE =
   "save the cells shown, as exact as they are drawn, a NumPy file a tensor (elements: viewer.fetch())";
 const KEYS = [
@@ -1009,6 +1011,12 @@ function drawHistogram(context, counted, text, limits, ink) {
   }
 }
 
+/** Draw a point of a line that has gaps on both sides, of which a line alone has no length. */
+function markPoint(context, x, y) {
+  context.moveTo(x - context.lineWidth, y);
+  context.lineTo(x + context.lineWidth, y);
+}
+
 /** Draw lines of values, one for each panel, with names and extremes below; NaN is a gap. */
 function drawProfile(context, lines, names, ink) {
   const { width, height } = context.canvas;
@@ -1028,7 +1036,11 @@ function drawProfile(context, lines, names, ink) {
         (i / (values.length - 1)) * width,
         height - 17 - ((value - low) / (high - low || 1)) * (height - 20),
       ];
-      if (Number.isFinite(value)) isDown ? context.lineTo(...at) : context.moveTo(...at);
+      if (Number.isFinite(value)) {
+        if (isDown) context.lineTo(...at);
+        else if (Number.isFinite(values[i + 1])) context.moveTo(...at);
+        else markPoint(context, ...at);
+      }
       isDown = Number.isFinite(value);
     });
     context.stroke();
@@ -1085,6 +1097,8 @@ function drawLine(context, placements, limits, scale, ink) {
       if (isDown) context.lineTo(x, y(low));
       else context.moveTo(x, y(low));
       context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
+      // Behind the last cell is NaN, too.
+      if (!isDown && Number.isNaN(valueAt(tile, 2 * i + 2))) markPoint(context, x, y(high));
       isDown = true;
     }
     context.stroke();
@@ -1113,6 +1127,7 @@ export class Output {
     this.automatic = null; // limits from percentiles, when they were found
     this.pointer = null;
     this.refusal = ""; // of limits that were given
+    this.saved = []; // states that were sent to the kernel last
     this.undo = [];
     this.build();
     this.listen();
@@ -1411,7 +1426,7 @@ export class Output {
   save() {
     clearTimeout(this.saving);
     if (this.saving && !this.isDead) {
-      this.saved = JSON.stringify(this.state);
+      this.saved = [...this.saved, JSON.stringify(this.state)].slice(-SAVED_MAX);
       this.model.save_changes();
     }
     this.saving = 0;
@@ -1421,8 +1436,8 @@ export class Output {
   stateChanged() {
     const changed = this.model.get("state");
     if (changed === this.state) return;
-    if (this.saving && JSON.stringify({ ...this.state, ...changed }) === this.saved) {
-      // The kernel repeats what it was sent last; it was used since.
+    if (this.saving && this.saved.includes(JSON.stringify({ ...this.state, ...changed }))) {
+      // The kernel repeats what it was sent; the viewer was used since.
       this.model.set("state", this.state);
       return;
     }
@@ -1517,13 +1532,17 @@ export class Output {
     const overviews = this.panels.map(
       (panel) => this.tileOf(this.overviewKey(panel))
     ).filter((tile) => tile && !tile.isPicture);
-    const count = overviews.length + overviews.filter(({ plain }) => plain).length;
-    if ((!this.automatic || this.automatic.count < count) && count) {
+    const logs = overviews.filter(({ plain }) => plain).length;
+    const found = this.automatic;
+    // Of the first index and contents, as more of them come; of later ones for panels without any before.
+    const at = [this.state.index, ...overviews.map(({ revision }) => revision)].join();
+    const isMore = found?.panels < overviews.length || (found?.at === at && found.logs < logs);
+    if (overviews.length && (!found || isMore)) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { count, limits };
+      this.automatic = { panels: overviews.length, logs, at, limits };
     }
     return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
@@ -1642,7 +1661,7 @@ export class Output {
     this.render();
   }
 
-  /** Whether a reply is an error. It is asked again when the contents change. */
+  /** Whether a reply is an error. It is asked again when the index or the contents change. */
   refused(panel, key, reply, revision = panel.revision) {
     if (!reply.error) return false;
     panel.failed.set(key, { revision, error: reply.error });
@@ -1666,7 +1685,12 @@ export class Output {
   /** Ask for what is seen and not here, the most urgent first; for nothing while it is hidden. */
   plan() {
     if (!this.isVisible || this.isDead) return;
-    for (const panel of this.panels) panel.error = "";
+    const index = this.state.index.join();
+    for (const panel of this.panels) {
+      panel.error = "";
+      if (index !== this.plannedIndex) panel.failed.clear();
+    }
+    this.plannedIndex = index;
     const wishes = this.valueWish();
     for (const panel of this.panels) {
       wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));
@@ -1700,14 +1724,25 @@ export class Output {
     return [{ key, content: { op: "value", panel: number, index: this.state.index, at }, done }];
   }
 
+  get histogramKey() {
+    return ["histogram", this.state.index.join(), this.panels[0].revision].join("/");
+  }
+
+  /** The histogram of this index; one of older contents until a newer one is here, or was refused. */
+  get histogram() {
+    const isOther = this.counted?.index !== this.state.index.join();
+    return isOther || this.failure(this.panels[0], this.histogramKey) ? null : this.counted;
+  }
+
   histogramWish() {
     const [panel] = this.panels;
-    const key = ["histogram", this.state.index.join(), panel.revision].join("/");
+    const key = this.histogramKey;
+    const index = this.state.index.join();
     if (!this.state.histogram || this.counted?.key === key) return [];
     if (this.hasFailed(panel, key)) return [];
     const done = (reply) => {
-      this.counted = reply.error ? null : { key, ...reply };
       if (this.refused(panel, key, reply)) return;
+      this.counted = { key, index, ...reply };
       this.render();
     };
     return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
@@ -1926,8 +1961,9 @@ export class Output {
   drawCharts() {
     this.sizeChart(this.chart, this.state.histogram);
     if (this.state.histogram) {
-      const text = histogramText(this.counted);
-      drawHistogram(this.chart.getContext("2d"), this.counted, text, this.limits, this.ink());
+      const { histogram } = this;
+      const text = histogramText(histogram);
+      drawHistogram(this.chart.getContext("2d"), histogram, text, this.limits, this.ink());
       this.chart.setAttribute("aria-label", text);
     }
     const hasProfile = this.state.profile && !this.isLine;
@@ -1986,8 +2022,8 @@ export class Output {
   }
 
   sampleText() {
-    if (!this.state.histogram || !(this.counted?.sample > 1)) return "";
-    return `histogram of a sample of 1/${this.counted.sample}`;
+    if (!this.state.histogram || !(this.histogram?.sample > 1)) return "";
+    return `histogram of a sample of 1/${this.histogram.sample}`;
   }
 
   tellPointer() {
@@ -2003,7 +2039,7 @@ export class Output {
 
   alertText() {
     if (this.isDead) return DEAD;
-    if (this.requests.age() > BUSY_MS) return BUSY;
+    if (this.requests.age() > WAITING_MS) return WAITING;
     const errors = this.panels.map(
       ({ error, stepError }) => error || (this.state.playing ? stepError : "")
     );

@@ -4,7 +4,7 @@
 
 URL opens a notebook whose cell 1 shows a viewer of one image, and whose cell 2 runs until KERNEL,
 the folder in which the kernel runs, has a file "go-on". Prints a JSON object: the milliseconds from
-a key that shows what is not here yet until the viewer said that the kernel is busy (said), for how
+a key that shows what is not here yet until the viewer said that it waits (said), for how
 many of them the page itself was held up, at the longest (lag), the prompt of the cell then
 (prompt), what the viewer said of the element in the middle after the cell had ended (status), and
 the pixel there (pixel). FOLDER gets a screenshot.
@@ -36,7 +36,7 @@ const clock = setInterval(() => {
   last = performance.now();
 }, 20);
 const watch = new MutationObserver(() => {
-  if (!alert.textContent.includes("Kernel busy")) return;
+  if (!alert.textContent.includes("Waiting for the kernel")) return;
   watch.disconnect();
   clearInterval(clock);
   done({ said: performance.now() - began, lag });

@@ -31,6 +31,7 @@ function outputOf(panels, state = {}) {
   output.state = { index: [], window: null, limits: [null, null], scale: "linear", ...state };
   output.cache = new viewer.Cache(1e9);
   output.model = { get: () => "" };
+  output.saved = [];
   output.panels = output.infos.map((info, number) => ({
     info, number, canvas: { width: 8, height: 4 }, placements: [], levels: [], revision: 0,
     failed: new Map(), error: "", stepError: "", step: undefined, askedAt: -Infinity,
@@ -53,6 +54,23 @@ function contextOf(width, height) {
     return { width: 1 };
   };
   return { calls, context: new Proxy({}, { get: of, set: () => true }) };
+}
+
+/** A canvas's context that keeps the pieces of its lines that are longer than nothing. */
+function penOf(width, height) {
+  const pieces = [];
+  let at;
+  const acts = {
+    moveTo: (x, y) => (at = [x, y]),
+    lineTo: (x, y) => {
+      if (x !== at[0] || y !== at[1]) pieces.push([...at, x, y]);
+      at = [x, y];
+    },
+  };
+  const of = (_, name) => ({ ...acts, canvas: { width, height }, lineWidth: 1 })[name] ?? (
+    () => ({ width: 1 })
+  );
+  return { pieces, context: new Proxy({}, { get: of, set: () => true }) };
 }
 
 const TESTS = {
@@ -185,8 +203,14 @@ const TESTS = {
     const { sent, clock, requests, wish } = requestsOf();
     assert.equal(requests.age(), 0);
     requests.want([wish("a")]);
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }]);
+    Object.assign(output, { requests, refusal: "" });
+    clock.now = 600;
+    assert.equal(output.alertText(), "");
     clock.now = 900;
     assert.equal(requests.age(), 900);
+    // Whether a cell runs, or the line is slow, the page does not know.
+    assert.match(output.alertText(), /^Waiting for the kernel, .* when it answers\.$/);
     requests.forgetLost();
     requests.want([wish("a")]);
     assert.equal(sent.length, 1);
@@ -360,6 +384,38 @@ const TESTS = {
     assert.equal(wished()[0].content.logs, undefined);
   },
 
+  limits_that_nobody_chose_stay_while_the_index_and_the_contents_change() {
+    const info = { kind: "image", shape: [1, 2], leading: [3] };
+    const output = outputOf([{ info }, { info }], { index: [0], scale: "log" });
+    const put = (number, values, more = {}) => output.cache.put(
+      output.overviewKey(output.panels[number]) + (more.plain ? "/logs" : ""),
+      { values: Float32Array.from(values), offset: 0, unit: 1, revision: 0, ...more },
+    );
+    // One of small numbers, which come as logarithms, too.
+    const putSmall = (number, low, high, revision = 0) => {
+      const plain = { values: Float32Array.of(0, high), offset: 0, unit: 1 };
+      put(number, plain.values, { revision, underflows: true });
+      put(number, [Math.log(low), Math.log(high)], { revision, plain });
+    };
+    const near = ([low, high]) => [low, high].map((limit) => Number(limit.toPrecision(1)));
+    put(0, [1, 2]);
+    assert.deepEqual(near(output.limits), [1, 2]);
+    put(1, [4, 8]);
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.state.index = [1];
+    for (const number of [0, 1]) putSmall(number, 1e-200, 1);
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.state.index = [0];
+    putSmall(0, 1e-200, 1, 1); // other contents
+    assert.deepEqual(near(output.limits), [1, 8]);
+    output.automatic = null;
+    output.state.index = [2];
+    put(0, [1, 2]);
+    assert.deepEqual(near(output.limits), [1, 2]);
+    output.state.index = [1]; // where the other tensor is here, too
+    assert.ok(output.limits[0] < 1e-150);
+  },
+
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
     const tile = { cells: [10, 10] };
     const edges = [-3.2, 17.49, 60.5, 100.1];
@@ -495,6 +551,41 @@ const TESTS = {
     assert.deepEqual(saved(3, [[0, 3], [[1, 1], [2, 2]]]), [[1, 1], [1, 2], [2, 2]]);
   },
 
+  a_value_between_gaps_is_seen_on_a_line_and_on_a_profile() {
+    globalThis.devicePixelRatio = 1;
+    const drawn = (kind, shape, cells, values, state = {}) => {
+      const tile = { cells, values: Float32Array.from(values) };
+      const output = outputOf([{ info: { kind, shape }, tile }], state);
+      output.palettes = {};
+      const { pieces, context } = penOf(8, 4);
+      output.ink = () => "black";
+      if (kind === "line") {
+        output.panels[0].context = context;
+        output.drawMarks = () => {};
+        output.drawPanel(output.panels[0]);
+      } else {
+        output.chart = {};
+        output.profileChart = { width: 8, clientWidth: 8, getContext: () => context };
+        output.drawCharts();
+      }
+      return pieces;
+    };
+    const pair = (value) => [value, value];
+    const ofLine = (values) => drawn("line", [values.length], [values.length], values.flatMap(pair));
+    const middles = (pieces) => pieces.map(([x0, , x1]) => (x0 + x1) / 2);
+    assert.deepEqual(middles(ofLine([5])), [4]);
+    assert.deepEqual(middles(ofLine([1, NaN, 2, NaN])), [1, 5]);
+    assert.deepEqual(middles(ofLine([NaN, NaN, NaN, 2])), [7]);
+    assert.equal(ofLine([1, 2]).length, 1);
+    const profile = [0, 0.5, 1, 0.5];
+    const ofProfile = (values) => drawn(
+      "image", [1, values.length], [1, values.length], values,
+      { profile, histogram: false, window: [0, 1, 0, 1] },
+    );
+    assert.equal(ofProfile([NaN, NaN, 3, NaN, NaN, NaN, 4, NaN]).length, 2);
+    assert.equal(ofProfile(Array(8).fill(NaN)).length, 0);
+  },
+
   a_saved_png_does_not_have_the_pointer() {
     const drawn = [];
     const all = { append() {}, toBlob() {}, getContext: () => ({ drawImage() {} }) };
@@ -594,8 +685,13 @@ const TESTS = {
     };
     assert.deepEqual(shown(""), ["", 1, 1]);
     assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
-    assert.deepEqual(shown("", [0]), ["", 1, 1]); // which is here
-    assert.deepEqual(shown("", [1]), ["u: u is gone", 0, 1]); // not asked for again
+    assert.deepEqual(shown(""), ["u: u is gone", 0, 1]); // not asked for again
+    assert.deepEqual(shown("u is gone", [0]), ["", 1, 1]); // which is here
+    assert.deepEqual(shown("u is gone", [1]), ["u: u is gone", 0, 1]);
+    assert.deepEqual(shown("", [0]), ["", 1, 1]);
+    assert.deepEqual(shown("", [1]), ["", 1, 1]); // asked for again
+    output.renew();
+    assert.deepEqual(shown("u is gone"), ["u: u is gone", 0, 1]);
     output.renew();
     assert.deepEqual(shown(""), ["", 1, 1]);
     output.renew(output.panels.slice(0, 1));
@@ -660,8 +756,32 @@ const TESTS = {
     clearTimeout(output.saving);
   },
 
-  a_histogram_of_nothing_takes_the_place_of_the_one_before() {
-    const output = outputOf([{ info: { kind: "image", shape: [2, 2] } }], { histogram: true });
+  what_the_kernel_repeats_undoes_no_use_of_the_viewer() {
+    const output = outputOf([{ info: { kind: "image", shape: [1, 1] } }]);
+    Object.assign(output, { render() {}, refusal: "" });
+    output.model = { set: (_, state) => (output.told = state), get: () => output.told };
+    const sent = [];
+    output.model.save_changes = () => sent.push(JSON.stringify(output.told));
+    const says = (state) => {
+      output.told = JSON.parse(state);
+      output.stateChanged();
+      return output.state.cmap;
+    };
+    for (const cmap of ["gray", "magma"]) {
+      output.update({ cmap });
+      output.save();
+    }
+    output.update({ cmap: "viridis" });
+    assert.deepEqual(sent.map(says), ["viridis", "viridis"]);
+    assert.equal(output.told.cmap, "viridis"); // which is sent then
+    assert.equal(says(JSON.stringify({ ...output.state, cmap: "hot" })), "hot"); // a program's
+    output.save();
+    assert.equal(says(sent[0]), "gray"); // and that is one, too
+  },
+
+  a_histogram_of_nothing_or_of_another_plane_takes_the_place_of_the_one_before() {
+    const image = { info: { kind: "image", shape: [2, 2], leading: [2] } };
+    const output = outputOf([image], { index: [0], histogram: true });
     const { calls, context } = contextOf(100, 50);
     const attributes = {};
     output.chart = {
@@ -671,9 +791,15 @@ const TESTS = {
     };
     output.profileChart = {};
     output.ink = () => "black";
-    const shown = (counted) => {
+    output.render = () => {};
+    // What is drawn once the page has what it asks for, if that is to be answered.
+    const shown = (counted, index = 0) => {
+      output.state = { ...output.state, index: [index] };
       calls.length = 0;
-      output.counted = counted;
+      if (counted) {
+        const [{ done }] = output.histogramWish();
+        done(counted);
+      }
       output.drawCharts();
       assert.equal(calls[0], "clearRect");
       return [attributes["aria-label"], calls.includes("fillRect"), calls.at(-1)];
@@ -681,10 +807,21 @@ const TESTS = {
     const counts = { counts: [1, 2], range: [0, 4], sample: 1 };
     assert.deepEqual(shown(counts).slice(0, 2), ["histogram from 0 to 4", true]);
     const none = "no histogram: no element is finite";
+    output.renew = () => (output.panels[0].revision += 1);
+    output.renew();
+    assert.ok(shown(null)[1]); // of older contents, for a moment
     assert.deepEqual(shown({ counts: null, range: null }), [none, false, none]);
     const one = "no histogram: one value: 7";
+    output.renew();
     assert.deepEqual(shown({ counts: null, range: [7, 7] }), [one, false, one]);
-    assert.deepEqual(shown(null), ["", false, ""]);
+    const nothing = ["", false, ""];
+    assert.deepEqual(shown(null, 1), nothing);
+    assert.deepEqual(shown(null, 0), [one, false, one]);
+    assert.deepEqual(shown({ error: "TimeoutError" }, 1), nothing);
+    assert.deepEqual(shown(null, 0), [one, false, one]);
+    assert.deepEqual(shown(null, 1), nothing);
+    output.renew();
+    assert.deepEqual(shown({ error: "TimeoutError" }, 0), nothing);
   },
 };
 

@@ -298,7 +298,7 @@ def go_on_while_busy(page: ViewerPage, kernel: Path, viewer: int, cell: int) -> 
     page.page.until(f"cell {cell} ends", lambda: page.prompt(cell).strip("[]:").isdigit())
     page.begin(cell + 1)
     page.hover(viewer, 0.6, 0.6)
-    page.says(viewer, "alert", "Kernel busy")
+    page.says(viewer, "alert", "Waiting for the kernel")
     page.shoot("busy")
     (kernel / "waits").open("wb").close()
     page.page.until("the answer", lambda: not page.text(viewer, "alert"))

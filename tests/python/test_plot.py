@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import itertools
 import math
 import pickle
@@ -455,6 +456,25 @@ def test_data_that_would_not_be_drawn_are_refused() -> None:
     drawn(line.axes)
 
 
+def test_what_an_image_would_not_draw_is_refused() -> None:
+    axes = axes_of(40, 30)
+    image = gf.plot.imshow(device(np.arange(1.0, 49).reshape(6, 8)), ax=axes, norm="log")
+    before = drawn(axes)
+    for name in ("bilinear", "auto", None, 7):
+        with pytest.raises(ValueError, match=r"interpolation is .* \"nearest\" alone"):
+            image.set_interpolation(name)
+    with pytest.raises(TypeError, match="alpha has 2 axes"):
+        image.set_alpha(np.full((6, 8), 0.5))
+    for call in (
+        lambda: image.write_png(io.BytesIO()),
+        lambda: image.make_image(axes.figure.canvas.get_renderer()),
+    ):
+        with pytest.raises(TypeError, match=r"keeps no pixels: save a picture by savefig"):
+            call()
+    image.set(interpolation="Nearest", alpha=1.0)
+    np.testing.assert_array_equal(drawn(axes), before)
+
+
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
 def test_a_figure_that_reads_from_a_device_is_not_pickled(duplicate: Any) -> None:
     values = np.arange(64.0)
@@ -631,6 +651,26 @@ def test_lines_are_styled_scaled_and_refreshed() -> None:
             gf.plot.line(device(bad), ax=axes)
     with pytest.raises(ValueError, match="part"):
         gf.plot.line(device(np.ones(3, complex)), ax=axes, part="abs")
+
+
+@pytest.mark.parametrize("linewidth", [0.2, 1.5])
+def test_values_between_gaps_are_seen(linewidth: float) -> None:
+    def columns(values: Any, limits: tuple[float, float] | None = None, **style: Any) -> Any:
+        axes = axes_of(100, 50)
+        gf.plot.line(device(values), ax=axes, color="black", note=False, antialiased=False, **style)
+        axes.set(xlim=limits or (-0.5, len(values) - 0.5), ylim=(-1, 6))
+        return np.flatnonzero(lit_columns(axes)[1] >= 0)
+
+    style = {"linewidth": linewidth}
+    spike = np.full(1_000_000, np.nan, np.float32)
+    spike[555_555] = 5
+    for limits in (None, (555_505, 555_605)):
+        assert abs(columns(spike, limits, **style) - (50 if limits else 55)).max() <= 1
+    every_other = np.where(np.arange(1000) % 2, np.nan, 2)
+    assert len(columns(every_other, **style)) == 100  # ten samples a pixel
+    assert len(columns(every_other, (499.5, 519.5), **style)) >= 10
+    assert columns(np.array([3.0]), **style).size
+    assert columns(every_other[:20], linestyle="None", **style).size == 0
 
 
 def test_a_line_on_a_logarithmic_axis_is_drawn() -> None:

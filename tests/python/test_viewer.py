@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,6 +160,41 @@ def test_values_that_float32_does_not_hold_travel_with_an_offset_or_a_unit(
     assert len(set(numbers[np.isfinite(numbers)])) == len({v for v in values if math.isfinite(v)})
 
 
+@pytest.mark.parametrize("far", [[0], [-1], [5e5], [-9999, 0], [math.nan, math.inf, 0] * 500])
+@pytest.mark.parametrize(
+    "near",
+    [
+        300_000 + np.arange(2400) * 1e-6,
+        -1.7e9 - np.arange(2400) * 0.5,
+        10**12 + np.arange(2400),
+        1e5 + np.arange(2400) * 1e-9,  # from a float32 beside them float32 has no digits for these
+        1e300 + np.arange(2400) * 1e290,
+    ],
+)
+def test_values_are_told_apart_beside_others_that_are_far_from_them(
+    near: Any, far: list[float]
+) -> None:
+    values = np.concatenate([np.array(far, np.float64), near])
+    np.random.default_rng(3).shuffle(values)
+    with np.errstate(all="raise", under="ignore"):
+        numbers, offset, unit = compact(values)
+    found = numbers.astype(np.float64) * unit + offset
+    assert len(np.unique(found[np.isin(values, near)])) == 2400
+    step = max(np.spacing(abs(near).max()), np.ptp(near) * 2.0**-11)
+    assert np.allclose(found[np.isin(values, near)], values[np.isin(values, near)], 0, step)
+    is_far = ~np.isin(values, near)
+    assert np.allclose(found[is_far], values[is_far], 0, abs(near).max() * 2**-24, equal_nan=True)
+    if np.ptp(near) > 1e-5:
+        assert np.array_equal(found[values == 0], values[values == 0])
+
+
+def test_a_tile_of_integers_with_one_zero_keeps_their_differences() -> None:
+    values = 10**12 + np.arange(2400).reshape(40, 60)
+    values[7, 5] = 0
+    found, _ = tile_of(panel_of(values), [0, 0], [0, 0])
+    assert np.array_equal(found, values)
+
+
 @pytest.mark.parametrize(
     ("dtype", "base"), [("i4", 2 * 10**9), ("i4", -(2**31)), ("u4", 2**32 - 99)]
 )
@@ -188,6 +224,11 @@ def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> N
     assert not of_logs["underflows"]
     assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
     assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
+    spread = 10.0 ** np.random.default_rng(3).uniform(-300, 0, (40, 60))
+    assert (
+        tile_of(panel_of(spread), [0, 0], [0, 0])[1].items()
+        >= {"underflows": True, "offset": 0}.items()
+    )
     for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
         assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
     line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
@@ -654,6 +695,58 @@ def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
         make_viewer(gf.to_device(values), vmax=math.inf)
     picture = make_viewer(gf.to_device(np.zeros((3, 30, 40), np.uint8)))
     assert picture.fetch().shape == (3, 30, 40)
+
+
+def on_another_thread(act: Callable[[], None]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def test_a_state_that_a_cell_assigns_while_a_page_says_one_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    viewer = make_viewer(gf.to_device(np.zeros((4, 5, 6))))
+    traitlets = pytest.importorskip("traitlets")
+    before = viewer.state
+    refused: list[str] = []
+
+    def assign() -> None:
+        try:
+            viewer.state = {**before, "index": [99]}
+        except traitlets.TraitError as error:
+            refused.append(str(error))
+
+    def checked(state: Any, leading: Any) -> Any:
+        monkeypatch.undo()  # once
+        on_another_thread(assign)
+        return checked_state(state, leading)
+
+    monkeypatch.setattr(f"{type(viewer).__module__}.checked_state", checked)
+    viewer.set_state({"state": {**before, "index": [3]}})
+    assert len(refused) == 1 and "index[0] is 99" in refused[0]
+    assert viewer.state["index"] == [3]
+
+
+def test_pages_and_cells_say_states_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    viewer = make_viewer(gf.to_device(np.zeros((4, 5, 6))))
+    sent: list[Any] = []
+    viewer._send = lambda data, buffers=None: sent.append(data)
+    state = {**viewer.state, "index": [3]}
+    as_json = type(viewer)._trait_to_json
+
+    def interrupted(value: Any, widget: Any) -> Any:
+        monkeypatch.undo()  # once
+        on_another_thread(lambda: viewer.set_state({"state": {**state, "index": [1]}}))
+        return as_json(value, widget)
+
+    # Where ipywidgets compares what the page said with what it is to be told.
+    monkeypatch.setattr(type(viewer), "_trait_to_json", staticmethod(interrupted))
+    viewer.set_state({"state": state})
+    told = [data["state"]["state"]["index"] for data in sent if data["method"] == "update"]
+    assert told == []
+    on_another_thread(lambda: setattr(viewer, "state", {**state, "index": [2]}))
+    assert sent[-1]["state"]["state"]["index"] == [2]
 
 
 def test_a_closed_viewer_lets_its_tensors_go() -> None:

@@ -131,7 +131,7 @@ def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(
     assert "run the cell again" in seen["restarted"]["alert"]
 
 
-def test_without_subshells_the_viewer_says_that_the_kernel_is_busy_and_goes_on_after(
+def test_without_subshells_the_viewer_says_that_it_waits_and_goes_on_after(
     notebook_lab: Lab,  # noqa: F811
 ) -> None:
     older = Path(os.environ.get(ENVIRONMENT, ""), "ipykernel6")

@@ -10,6 +10,7 @@ so that none gets lost between pixels.
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ _COLOURS = 256
 _FLOAT32_STEP = 2.0**-24  # at least, as a fraction of the number
 _FLOAT32_LARGEST = 1e38
 _FLOAT32_SMALLEST = 1e-36  # below that there are fewer and fewer digits
+_SAMPLE_STEP = 17  # of the numbers that are looked at first
 _FLOAT32_NORMAL = float(np.finfo(np.float32).smallest_normal)  # below that it may be 0 on a page
 
 
@@ -89,25 +91,59 @@ def tile_range(length: int, level: int, place: int, cells: int) -> tuple[int, in
 def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, float]:
     """Numbers as float32, and their offset and unit.
 
-    These are 0 and 1 unless float32 would not tell the numbers apart, or not hold them.
+    These are 0 and 1 unless float32 would not tell the numbers apart, or not hold them. The offset
+    is that by which most are told apart, however far from them others are, such as a 0 for what is
+    missing.
     """
     numbers = np.asarray(values, np.float64)
     finite = numbers[np.isfinite(numbers)]
     if finite.size == 0:
         return numbers.astype(np.float32), 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
-    largest = max(-low, high)
-    offset, unit = 0.0, 1.0
+    offset = 0.0
     # Each is halved first: their difference may be above the largest float.
-    if largest * _FLOAT32_STEP > (high / 2 - low / 2) / _COLOURS:
+    if max(-low, high) * _FLOAT32_STEP > (high / 2 - low / 2) / _COLOURS:
         offset = low / 2 + high / 2
-        numbers = numbers - offset
-        largest = max(high - offset, offset - low)
-    if largest > _FLOAT32_LARGEST or 0 < largest < _FLOAT32_SMALLEST:
-        # A normal power of two, so that the quotient and its product are exact.
-        unit = 2.0 ** max(-1000, int(np.frexp(largest)[1]) - 1)
-        numbers = numbers / unit
-    return numbers.astype(np.float32), offset, unit
+    if not np.can_cast(values.dtype, np.float32):
+        offset = _telling_offset(finite, offset)
+    unit = _unit(max(high - offset, offset - low))
+    return ((numbers - offset) / unit).astype(np.float32), offset, unit
+
+
+def _unit(largest: float) -> float:
+    """What numbers of up to so much are divided by for float32 to hold them."""
+    if largest <= _FLOAT32_LARGEST and not 0 < largest < _FLOAT32_SMALLEST:
+        return 1.0
+    # A normal power of two, so that the quotient and its product are exact.
+    return 2.0 ** max(-1000, int(np.frexp(largest)[1]) - 1)
+
+
+def _telling_offset(finite: npt.NDArray[np.float64], offset: float) -> float:
+    """The offset, or one by which float32 tells many more of the numbers apart."""
+    ends = float(finite.min()), float(finite.max())
+
+    def told(numbers: npt.NDArray[np.float64], offset: float) -> npt.NDArray[np.bool]:
+        unit = _unit(max(abs(end - offset) for end in ends))
+        return np.diff(((numbers - offset) / unit).astype(np.float32)) > 0
+
+    sample = np.sort(finite[::_SAMPLE_STEP])
+    if 2 * np.count_nonzero(told(sample, offset)) >= sample.size - 1:
+        return offset  # as for most tiles, which need not be sorted then
+    numbers = np.unique(finite)
+    are_told = told(numbers, offset)
+    most = 2 * np.count_nonzero(are_told)
+    if most >= are_told.size:
+        return offset
+    alike = numbers[1:][~are_told]
+    centre = float(alike[alike.size // 2])
+    unit = _unit(abs(centre))
+    # From the float32 beside it a number far away is exact more often: 0 always is.
+    for other in (float(np.float32(centre / unit)) * unit, centre):
+        if all(math.isfinite(end - other) for end in ends):
+            count = np.count_nonzero(told(numbers, other))
+            if count > most:
+                offset, most = other, count
+    return offset
 
 
 def logarithms(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -208,7 +244,7 @@ class Panel(ABC):
         """Read cells, as they travel: ranges as in `cells`."""
         values, note = self.cells(source, ranges)
         numbers, offset, unit = compact(logarithms(values) if is_log else values)
-        # With an offset, values are close together.
+        # With an offset, most values are close together.
         small = (values > 0) & (np.abs(numbers) < _FLOAT32_NORMAL)
         underflows = not is_log and offset == 0 and bool(small.any())
         cells = numbers.shape[: len(self.shape)]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
     _revision = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, panels: Sequence[Panel], state: dict[str, Any]) -> None:
+        self._taken = threading.local()
         self._kept = tuple(panels)
         self._streams = ProducerStreams([panel.array.source for panel in panels])
         super().__init__(
@@ -77,6 +79,21 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
         except (OverflowError, TypeError, ValueError) as error:
             # The page's updates are undone for this exception alone.
             raise traitlets.TraitError(str(error)) from error
+
+    @contextlib.contextmanager
+    def hold_trait_notifications(self) -> Iterator[None]:
+        """Hold nothing: traitlets would not check what another thread assigns meanwhile."""
+        yield
+
+    @property
+    def _property_lock(self) -> dict[str, Any]:
+        """What a page says on this thread, which ipywidgets does not tell the page again."""
+        said: dict[str, Any] = getattr(self._taken, "said", {})
+        return said
+
+    @_property_lock.setter
+    def _property_lock(self, said: dict[str, Any]) -> None:
+        self._taken.said = said
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take what a page says of `state`; the rest is told to pages, by the kernel alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from matplotlib import rcParams
@@ -59,6 +59,32 @@ class DeviceImage(Pulling[Tile], AxesImage):
             )
         self._plane = self._plane_of(source)
         self.stale = True
+
+    def set_interpolation(self, s: Any) -> None:
+        """Take "nearest" or "none", as it is drawn; ValueError for others."""
+        if not isinstance(s, str) or s.lower() not in ("nearest", "none"):
+            raise ValueError(
+                f"interpolation is {s!r:.80}: an image of a tensor on a device is drawn in cells "
+                'of a pixel or more, by "nearest" alone'
+            )
+        super().set_interpolation(s)
+
+    def set_alpha(self, alpha: Any) -> None:
+        """Set the opacity, one number; TypeError for an array."""
+        if np.ndim(alpha):
+            raise TypeError(
+                f"alpha has {np.ndim(alpha)} axes: give an image of a tensor on a device one number"
+            )
+        super().set_alpha(alpha)
+
+    def make_image(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise TypeError: the pixels are made anew, and kept by nobody."""
+        raise TypeError(
+            "this image draws what it reads of its tensor, and keeps no pixels: save a picture by "
+            "savefig, or take the cells that were drawn last from get_array()"
+        )
+
+    write_png = make_image
 
     def get_array(self) -> Any:
         """The cells that were read last, None before the first drawing."""

@@ -82,15 +82,32 @@ class DeviceLine(Pulling[Points], Line2D):
     def _draw_range(self, renderer: Any, found: tuple[int, int, int]) -> None:
         read = functools.partial(self._samples.read, self._samples.view(), *found)
         points, error = self._pull(found, read)
-        # A line of its own for each drawing: nothing that another thread draws is changed.
-        drawn = Line2D(points.x, self._within(points.y))
+        y = self._within(points.y)
+        self._drawn(points.x, y).draw(renderer)
+        alone = _alone(points.x, points.y)
+        if alone.size and self.get_linestyle() != "None":
+            self._stroke(renderer, points.x[alone], y[alone])
+        self._draw_note(renderer, points, error)
+
+    def _drawn(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Line2D:
+        """A line of its own for each drawing: nothing that another thread draws is changed."""
+        drawn = Line2D(x, y)
         drawn.update_from(self)
         drawn.set_antialiased(self.get_antialiased())  # update_from leaves these out
         drawn.set_markevery(self.get_markevery())
         self._place(drawn)
         drawn.set_transform(self.get_transform())
+        return drawn
+
+    def _stroke(self, renderer: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+        """Draw points each as a stroke, as long as the line is wide and a pixel at least."""
+        low, high = self.axes.get_xlim()
+        pixels = max(1.0, renderer.points_to_pixels(self.get_linewidth()))
+        half = (high - low) / self.axes.bbox.width * pixels / 2
+        gaps = np.full_like(x, np.nan)
+        drawn = self._drawn(np.stack([x - half, x + half, gaps], axis=1).ravel(), np.repeat(y, 3))
+        drawn.set(marker="None", linestyle="-", drawstyle="default", solid_capstyle="butt")
         drawn.draw(renderer)
-        self._draw_note(renderer, points, error)
 
     def _within(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Infinities are drawn far outside of the axes, since Matplotlib leaves them out."""
@@ -98,6 +115,15 @@ class DeviceLine(Pulling[Points], Line2D):
         span = (high - low) * _BEYOND
         top = high * 10**_BEYOND if self.axes.get_yscale() == "log" else high + span
         return np.where(y == np.inf, top, np.where(y == -np.inf, low - span, y))
+
+
+def _alone(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The numbers of points with gaps on both sides, of which a line alone has no length."""
+    is_gap = np.concatenate([[True], np.isnan(y), [True]])
+    begins = np.flatnonzero(is_gap[:-2] & ~is_gap[1:-1])
+    ends = np.flatnonzero(~is_gap[1:-1] & is_gap[2:])
+    alone: npt.NDArray[np.intp] = ends[x[begins] == x[ends]]  # a cell's two values have one x
+    return alone
 
 
 @shortened
