@@ -233,12 +233,21 @@ use_build() {
   export GPUFETCH_BUILD_DIR="$1" GPUFETCH_GRAY_SCOTT="$1/examples/gray_scott"
 }
 
-# c_tests DIRECTORY [ARGUMENTS]: the results are in DIRECTORY/meson-logs/testlog.json.
+# c_tests DIRECTORY: the results are in DIRECTORY/meson-logs/testlog.json. Those of suite waits, which hardly
+# use a processor, run beside the others.
 c_tests() {
-  directory=$1
-  shift
-  rm -f "$directory/meson-logs/testlog.json"
-  meson test -C "$directory" --no-rebuild --print-errorlogs --num-processes "$(side_count)" "$@"
+  directory=$1 results=$1/meson-logs status=0
+  rm -f "$results"/testlog*.json
+  set -- meson test -C "$directory" --no-rebuild --print-errorlogs
+  "$@" --suite waits --logbase testlog-waits --num-processes 4 >"$results/waits.log" 2>&1 &
+  waits=$!
+  "$@" --no-suite waits --num-processes "$(side_count)" || status=$?
+  wait "$waits" || {
+    status=$?
+    cat "$results/waits.log"
+  }
+  cat "$results/testlog-waits.json" >>"$results/testlog.json"
+  return "$status"
 }
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
