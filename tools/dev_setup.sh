@@ -152,14 +152,30 @@ find_nvcc() {
 checksum() { cat "$@" | sha256sum | cut -c1-32; }
 
 # Python compiles what it imports. If pip compiled everything, that would take longer than installing.
+pip_install() {
+  "$venv/bin/python" -m pip install --no-input --no-compile "$@"
+}
+
+install_all_packages() {
+  quietly pip pip_install -r requirements-dev.txt
+  printf '%s\n' "$1" >"$venv/dev-stamp"
+}
+
+# python_environment [behind]: with `behind`, the process $installing installs what a build does not need.
 python_environment() {
+  installing=''
   want="$(checksum requirements-dev.txt) $("$python" -c 'import sys; print(sys.version)')"
   if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
     say "installing the pinned Python packages into .venv"
     python_works "$venv/bin/python" || quietly venv "$python" -m venv --clear "$venv"
-    quietly pip "$venv/bin/python" -m pip install --no-input --no-compile \
-      -r requirements-dev.txt
-    printf '%s\n' "$want" >"$venv/dev-stamp"
+    # shellcheck disable=SC2046 # a list of words
+    quietly pip-build pip_install $(sed -n -e '/^# Build/,/^$/{/^[^#]/p;}' -e '/^numpy=/p' requirements-dev.txt)
+    if [ "${1:-}" = behind ]; then
+      install_all_packages "$want" &
+      installing=$!
+    else
+      install_all_packages "$want"
+    fi
   fi
   PATH=$venv/bin:$PATH
   export PATH
@@ -221,10 +237,13 @@ gpu_options() {
 
 # In CI, warnings are errors in this build, so that lint needs no build of its own.
 everyday_build() {
-  set_up
+  system_packages
+  find_nvcc
+  python_environment behind
   say "building in ${build##*/}/"
   # shellcheck disable=SC2046 # a list of words
   compile "$build" $(gpu_options) ${CI:+-Dwerror=true}
+  [ -z "$installing" ] || wait "$installing" || die 'the Python packages could not be installed'
   use_build "$build"
 }
 
@@ -233,12 +252,21 @@ use_build() {
   export GPUFETCH_BUILD_DIR="$1" GPUFETCH_GRAY_SCOTT="$1/examples/gray_scott"
 }
 
-# c_tests DIRECTORY [ARGUMENTS]: the results are in DIRECTORY/meson-logs/testlog.json.
+# c_tests DIRECTORY: the results are in DIRECTORY/meson-logs/testlog.json. Those of suite waits, which hardly
+# use a processor, run beside the others.
 c_tests() {
-  directory=$1
-  shift
-  rm -f "$directory/meson-logs/testlog.json"
-  meson test -C "$directory" --no-rebuild --print-errorlogs --num-processes "$(side_count)" "$@"
+  directory=$1 results=$1/meson-logs status=0
+  rm -f "$results"/testlog*.json
+  set -- meson test -C "$directory" --no-rebuild --print-errorlogs
+  "$@" --suite waits --logbase testlog-waits --num-processes 4 >"$results/waits.log" 2>&1 &
+  waits=$!
+  "$@" --no-suite waits --num-processes "$(side_count)" || status=$?
+  wait "$waits" || {
+    status=$?
+    cat "$results/waits.log"
+  }
+  cat "$results/testlog-waits.json" >>"$results/testlog.json"
+  return "$status"
 }
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }

@@ -79,7 +79,7 @@ def cases(session: Session) -> list[Case]:
 
 
 def nbytes_of(session: Session) -> int:
-    return 64 * MIB if session.quick else 8 * GIB if session.backend == "cuda" else 512 * MIB
+    return 16 * MIB if session.quick else 8 * GIB if session.backend == "cuda" else 512 * MIB
 
 
 def rounds_of(session: Session) -> int:

@@ -1,6 +1,7 @@
 /* Checkpoints that are spread over several files: what comes back, what any HDF5 reads, and which
  * files are refused. */
 #include "checkpoint_states.h"
+#include "portion.h"
 
 static const gpuf_checkpoint_mode modes[] = {GPUF_CHECKPOINT_AUTO, GPUF_CHECKPOINT_DEVICE_COPY,
                                              GPUF_CHECKPOINT_DEVICE_ENCODED,
@@ -19,7 +20,8 @@ static void check_by_hdf5(const char *name, const state *s) {
 static void any_state_comes_back_from_any_number_of_shards(void) {
   static const size_t counts[] = {2, 3, 8};
   CHECK_OK(gpuf_h5_filter_register(&err));
-  for (int i = 0; i < 12; i += test_every()) {
+  const portion p = portion_of_cases(0);
+  for (long i = p.first - 1; i < 12; i += p.step * test_every()) {
     state states[] = {mixed_state(), i % 2 ? huge_state() : small_state()};
     for (int k = 0; k < 2; k++) {
       make_folder();
@@ -85,7 +87,8 @@ static void shards_are_of_one_size(void) {
   static const off_t layers[] = {18 * 100 * 300 * 4, 1 << 20, 20000};
   state states[] = {mixed_state(), huge_state(), small_state()};
   for (int k = 0; k < 3; k++) {
-    for (int count = 2; count < 8; count += test_every()) {
+    const portion p = portion_of_cases(k);
+    for (long count = p.first + 1; count < 8; count += p.step * test_every()) {
       off_t total = 0, largest = 0;
       make_folder();
       gpuf_checkpoint_options options = options_in_folder("run");

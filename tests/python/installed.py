@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -80,11 +81,22 @@ class Installed:
         return run(program, *arguments, cwd=program.parent, expect=expect, **everything)
 
 
-def install(folder: Path) -> Installed:
-    """Build without CUDA and install, as docs/c-programs.md says."""
-    prefix = folder / "prefix"
+def install(factory: pytest.TempPathFactory) -> Installed:
+    """Build without CUDA and install, as docs/c-programs.md says, once for a run's processes."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    prefix = folder / "installed" / "prefix"
+    with (folder / "installed.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not prefix.exists():
+            build(folder / "installed", prefix)
+    return Installed(prefix)
+
+
+def build(folder: Path, prefix: Path) -> None:
+    folder.mkdir(exist_ok=True)
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
     options = ["-Dcuda=disabled", "-Dbuildtype=debug", "-Dlibdir=lib", f"-Dprefix={prefix}"]
     run(*meson, "setup", folder / "build", ROOT, *options, cwd=folder)
     run(*meson, "install", "-C", folder / "build", "--quiet", cwd=folder)
-    return Installed(prefix)

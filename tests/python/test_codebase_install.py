@@ -23,7 +23,7 @@ HEADERS = sorted((ROOT / "src" / "include" / "gpufetch").glob("*.h"))
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(tmp_path_factory.mktemp("installed"))
+    return install(tmp_path_factory)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_the_tutorial_of_a_simulation_goes_on_behind_a_crash(
 ) -> None:
     tool("cc")
     tool("h5diff")
-    installed = install(tmp_path_factory.mktemp("installed"))
+    installed = install(tmp_path_factory)
     printed = run_tutorial("tutorial-simulation.md", tmp_path, **installed.environment)
     assert "goes on from step 0\n" in printed and "it died" in printed
     assert re.search(r"goes on from step 1[24]00\n", printed)

@@ -46,11 +46,11 @@ GIVEN = {
         "model = types.SimpleNamespace(weight=gf.to_device(np.ones((4, 3), np.float32)))",
         1: "rank = 3; part = gf.to_device(np.ones((512, 1024), np.float32))",
         2: "import threading, time\n"
-        "server.stop(); server = gf.serve('run'); server.set('dt', 0.5); server.step(1)\n"
+        "server.stop(); server = gf.serve('run'); server.set('dt', 0.5); server.step(1900)\n"
         "server.publish('u', gf.to_device(np.ones((64, 512, 512), np.float32)))\n"
         "ended = threading.Event()\n"
         "def steps():\n"
-        "    number = 1\n"
+        "    number = 1900\n"
         "    while not ended.wait(0.01):\n"
         "        number += 1; server.step(number)\n"
         "threading.Thread(target=steps).start()",

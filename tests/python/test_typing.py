@@ -16,10 +16,17 @@ pytest.importorskip("mypy")
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("typed_*.py")), ids=lambda path: path.name)
-def test_results_are_typed(path: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, as mypy takes no path into site-packages, and mypy's cache."""
+    folder = tmp_path_factory.mktemp("typing")
     package = Path(gf.__file__).parent
-    (tmp_path / package.name).symlink_to(package)  # mypy takes no path into site-packages
+    (folder / package.name).symlink_to(package)
+    return folder
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("typed_*.py")), ids=lambda path: path.name)
+def test_results_are_typed(path: Path, folder: Path) -> None:
     command = [
         *(
             sys.executable,
@@ -29,12 +36,12 @@ def test_results_are_typed(path: Path, tmp_path: Path) -> None:
             "--no-error-summary",
             "--follow-imports=silent",
         ),
-        *("--config-file=", "--cache-dir", str(tmp_path / "cache"), str(path)),
+        *("--config-file=", "--cache-dir", str(folder / "cache"), str(path)),
     ]
     done = subprocess.run(
         command,
-        env={**os.environ, "MYPYPATH": str(tmp_path)},
-        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(folder)},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=280,
