@@ -305,7 +305,8 @@ GPUFI_INLINE size_t count_of(__m512i x, __m512i byte, uint64_t here) {
 
 /* The steps of values to bytes, which tell the leaf of a value that does not go on. Those that do
  * are listed. Returns how many. */
-GPUFI_INLINE size_t list_steps(const first_steps *s, const table256 *all, size_t count, uint8_t *leaves, uint8_t *list) {
+GPUFI_INLINE size_t list_steps(const first_steps *s, const table256 *all, size_t count,
+                               uint8_t *leaves, uint8_t *list) {
   size_t listed = 0;
   for (size_t i = 0; i < count; i += 64) {
     const __m512i x = steps_of_values(s->by_word[i / 64], s->depth);
