@@ -194,9 +194,11 @@ typedef struct synchronizer {
   atomic_bool is_ended;
 } synchronizer;
 
+/* Once more when it is told to end, since the stream keeps its last failure until then. */
 static void *synchronize(void *arg) {
   synchronizer *const s = arg;
-  while (!atomic_load(&s->is_ended)) {
+  for (bool is_last = false; !is_last;) {
+    is_last = atomic_load(&s->is_ended);
     gpuf_stream_synchronize(host_device, s->stream, NULL);
   }
   return NULL;
