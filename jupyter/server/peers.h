@@ -31,7 +31,7 @@ typedef struct gpufi_peers {
   /* The last connections that were shut down for what they sent; -1 where one has come since that
    * has its descriptor. */
   int cut_fds[GPUFI_PEERS_CUT_MAX];
-  int32_t cut_next;
+  uint32_t cut_next; /* it may wrap round */
   /* Called for the subscriber of a connection that has ended. */
   void (*forget_subscriber)(void *forget_arg, gpufi_subscriber *subscriber);
   void *forget_arg;
@@ -66,8 +66,8 @@ gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd);
  * False if the connection was shut down because it has too many. */
 bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added);
 
-/* Whether a message came on a connection that was shut down by the following. It may have waited
- * for long, and takes time to be read. */
+/* Whether a message came on a connection that gpufi_peers_note_message has shut down. Many of them
+ * may still wait, and each would take time to check. */
 bool gpufi_peers_has_cut(gpufi_peers *peers, int fd);
 /* A message has come on the connection with this descriptor: a good one, or one that was refused,
  * as are all of somebody without the key. Of those, which wait in ZeroMQ's memory, a connection may

@@ -194,7 +194,8 @@ typedef struct synchronizer {
   atomic_bool is_ended;
 } synchronizer;
 
-/* Once more when it is told to end, since the stream keeps its last failure until then. */
+/* The thread synchronizes once more after it is told to end: the stream keeps its last failure
+ * until then. */
 static void *synchronize(void *arg) {
   synchronizer *const s = arg;
   for (bool is_last = false; !is_last;) {

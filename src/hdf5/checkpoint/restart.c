@@ -138,12 +138,12 @@ static gpuf_status open_checkpoint(gpuf_restart *r, const char *path, int64_t st
     gpufi_h5_enter(&r->session);
     const bool works = gpufi_h5_works(&r->session);
     gpufi_h5_leave(&r->session);
-    status = works
-                 ? status
-                 : gpufi_fail(err, GPUF_ERR_STATE, 0,
-                              "HDF5 can make and open no files in this process any more, as where "
-                              "it lacked memory once; the checkpoint may be whole: restart the "
-                              "program");
+    status =
+        works ? status
+              : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                           "HDF5 can no longer make or open files in this process, as may happen "
+                           "once it has lacked memory; the checkpoint may be whole: restart the "
+                           "program");
   }
   return status;
 }

@@ -209,8 +209,7 @@ GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor,
  * held there before. The same holds for elements of a virtual dataset whose source is missing; HDF5
  * converts those of a source of another type, and, where a source is itself virtual and as many of
  * its elements have two sources as have none, the latter may be the fill value of the dataset that
- * is read. On failure `dst` may
- * be partly overwritten. */
+ * is read. On failure `dst` may be partly overwritten. */
 GPUF_API gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
                                   const gpuf_h5_options *options, gpuf_error *err);
 GPUF_API gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor *dst,
