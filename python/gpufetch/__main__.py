@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import gpufetch as gf
+from gpufetch._command_line import complain, run_command
 from gpufetch._text import format_nbytes, printable
 from gpufetch.hdf5._copy import CODECS
 from gpufetch.hdf5._ls import ls_lines
@@ -27,26 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Of `verify`, 1 is damage, and 3 what could not be checked, or said.
     """
     arguments = _parser().parse_args(argv)
-    if arguments.run is not _plugin_path and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # of a path, the shell needs the bytes
-    try:
-        status = int(arguments.run(arguments))
-        print(end="", flush=True)
-    except (MemoryError, OSError, RuntimeError, ValueError) as error:
-        _complain(arguments, error)
-        return int(arguments.failure)
-    return status
-
-
-def _complain(arguments: argparse.Namespace, error: BaseException) -> None:
-    """Print an error; from then on, what cannot be printed goes nowhere."""
-    try:
-        print(end="", flush=True)
-    except OSError:  # else the flush at exit fails again, and the exit status is Python's
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):  # the reader has gone: gpufetch ls FILE | head
-        with contextlib.suppress(OSError):
-            print(f"gpufetch {arguments.command}: {printable(str(error))}", file=sys.stderr)
+    return run_command("gpufetch", arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="gpufetch", description="Arrays from GPU memory to NumPy, HDF5 and notebooks."
     )
     parser.add_argument("--version", action="version", version=f"gpufetch {gf.__version__}")
-    parser.set_defaults(failure=1)
+    parser.set_defaults(failure=1, escapes=True)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_info,
@@ -112,7 +91,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         try:
             lines = list(ls_lines(path))
         except OSError as error:
-            _complain(arguments, error)
+            complain("gpufetch", arguments, error)
             status = 1
         else:
             print(*map(printable, lines), sep="\n")
@@ -139,7 +118,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         try:
             print(printable(line), flush=True)
         except OSError as error:
-            _complain(arguments, error)
+            complain("gpufetch", arguments, error)
             return 1
         return 0
 
@@ -208,7 +187,7 @@ def _add_plugin_path(commands: Any) -> None:
     parser = commands.add_parser(
         "plugin-path", help="print the directory to put into HDF5_PLUGIN_PATH"
     )
-    parser.set_defaults(run=_plugin_path)
+    parser.set_defaults(run=_plugin_path, escapes=False)  # the shell needs the bytes of the path
 
 
 def _plugin_path(arguments: argparse.Namespace) -> int:

@@ -88,6 +88,7 @@ C_FLAGS = (
 # Modules of gpufetch that the wheel has, too, in hdf5_gpufetch/_gpufetch.
 SHARED = (
     "_checks",
+    "_command_line",
     "_progress",
     "_text",
     "hdf5/_asking",

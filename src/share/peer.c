@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,9 @@ struct gpufi_peer {
   atomic_bool lost;     /* the exporter has gone or does not keep to the protocol; never reset */
   pthread_mutex_t lock; /* held from a request to its reply; guards all below */
   bool connected;
-  bool is_stuck; /* a DETACH was not sent: the references end with the connection */
+  pid_t listener; /* the exporter as this process's PID namespace has it, or 0; fixed once connected
+                   */
+  bool is_stuck;  /* a DETACH was not sent: the references end with the connection */
   uint64_t last_reference;
 };
 
@@ -156,6 +159,12 @@ static gpuf_status nobody(gpufi_peer *peer, gpuf_error *err) {
   return lose(peer, err);
 }
 
+/* A child that the exporter made without fork handlers, or to which it passed its descriptors on,
+ * keeps the sockets open after the exporter has ended. */
+static bool has_ended(const gpufi_peer *peer) {
+  return peer->listener > 0 && kill(peer->listener, 0) != 0 && errno == ESRCH;
+}
+
 static gpuf_status check_user(gpufi_peer *peer, gpuf_error *err) {
   struct ucred other;
   socklen_t nbytes = sizeof(other);
@@ -168,6 +177,7 @@ static gpuf_status check_user(gpufi_peer *peer, gpuf_error *err) {
                       "attach as the same user",
                       peer->process_id, (unsigned)other.uid, (unsigned)geteuid());
   }
+  peer->listener = other.pid;
   return GPUF_OK;
 }
 
@@ -327,6 +337,9 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
   if (status != GPUF_OK) {
     return status;
   }
+  if (has_ended(peer)) {
+    return lose(peer, err);
+  }
   memcpy(request.handle, handle->bytes, handle->nbytes);
   const int code =
       send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes, deadline_ns);
@@ -407,5 +420,6 @@ gpuf_status gpufi_peer_check(gpufi_peer *peer, gpuf_error *err) {
   if (count < 0) {
     return io_fail("poll", errno, err);
   }
-  return state.revents & (POLLHUP | POLLRDHUP | POLLERR) ? lose(peer, err) : GPUF_OK;
+  const bool hung_up = state.revents & (POLLHUP | POLLRDHUP | POLLERR);
+  return hung_up || has_ended(peer) ? lose(peer, err) : GPUF_OK;
 }

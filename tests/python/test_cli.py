@@ -295,12 +295,22 @@ def test_names_that_stdout_cannot_encode_are_escaped(umlaut: Path, encoding: str
 @pytest.mark.parametrize("where", ["> /dev/full", "| true", ">&-"])
 def test_what_cannot_be_printed_is_not_called_damaged(umlaut: Path, where: str) -> None:
     """And what follows is checked: the exit status is that of the damage in the last file."""
-    is_closed = where == ">&-"
-    for files, status in (("a.h5 b.h5", 0 if is_closed else 3), ("a.h5 bad.h5", 1)):
+    for files, status in (("a.h5 b.h5", 3), ("a.h5 bad.h5", 1)):
         done = in_a_shell(f"gpufetch verify {files} {where}", umlaut)
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    done = in_a_shell(f"gpufetch ls a.h5 b.h5 {where}", umlaut)
-    assert done.returncode == 1 - is_closed, done.stderr
-    assert ("No space left" in done.stderr) == (where == "> /dev/full")
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    for command in ("ls a.h5 b.h5", "info", "plugin-path", "refs a.h5"):
+        done = in_a_shell(f"gpufetch {command} {where}", umlaut)
+        assert done.returncode == 1, done.stderr
+        assert ("No space left" in done.stderr) == (where == "> /dev/full")
+        assert ("Bad file descriptor" in done.stderr) == (where == ">&-")
+        assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_messages_without_a_place_do_not_mix_with_the_output(umlaut: Path) -> None:
+    with h5py.File(umlaut / "a.h5", "a") as file:
+        file["nowhere"] = h5py.SoftLink("/to")
+    done = in_a_shell("gpufetch refs --skip a.h5", umlaut)
+    assert done.returncode == 0 and "left out: " in done.stderr
+    closed = in_a_shell("gpufetch refs --skip a.h5 2>&-", umlaut)
+    assert closed.returncode == 0 and closed.stdout == done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -406,6 +407,23 @@ def test_repack_makes_a_copy_that_any_hdf5_reads(
     """
     python(environment, code, copy, FIXTURES.with_suffix(".json"))
     assert [path.name for path in tmp_path.iterdir()] == ["copy.h5"]
+
+
+@pytest.mark.parametrize("verb", ["plugin-path", "ls", "refs"])
+def test_output_that_nobody_takes_is_a_failure(environment: dict[str, str], verb: str) -> None:
+    file = "" if verb == "plugin-path" else shlex.quote(str(FIXTURES))
+    for where, reason in (("> /dev/full", "No space left"), (">&-", "Bad file descriptor")):
+        done = subprocess.run(
+            f"{sys.executable} -m hdf5_gpufetch {verb} {file} {where}",
+            shell=True,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"hdf5-gpufetch {verb}: ") and reason in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_repack_needs_no_hard_links(environment: dict[str, str], tmp_path: Path) -> None:

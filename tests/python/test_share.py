@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -50,11 +52,22 @@ def _serve(pipe: Connection) -> None:
             elif verb == "drop":
                 del held[args[0]]
                 pipe.send(None)
+            elif verb == "pass_on":  # its sockets to a child, as a raw fork would
+                sockets = [fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd)]
+                child = subprocess.Popen(["sleep", "120"], pass_fds=sockets)
+                pipe.send((child.pid, len(sockets)))
             elif verb == "share":
                 held[-1] = gf.to_device(args[0], device=args[1])
                 pipe.send(gf.share(held[-1]))
         except Exception as error:
             pipe.send(error)
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:  # that of the listing itself
+        return False
 
 
 class Peer:
@@ -208,6 +221,26 @@ def test_fetch_from_a_dead_exporter_is_an_error(device: str) -> None:
             use(view)
     with pytest.raises(gf.Error, match="is gone"):
         gf.attach(handle)
+
+
+def test_a_dead_exporter_is_known_though_its_child_keeps_its_sockets(device: str) -> None:
+    other = Peer()
+    handle = other("share", random_array(50), device)
+    x = gf.attach(handle)
+    child, socket_count = other("pass_on")
+    assert socket_count > 0
+    try:
+        other.kill()
+        began = time.monotonic()
+        for use, tensor in ((gf.fetch, x), (gf.attach, handle)):
+            with pytest.raises(gf.Error, match=f"process {other.process.pid} is gone"):
+                use(tensor)
+        del x, tensor
+        with pytest.raises(gf.Error, match=f"process {other.process.pid} is gone"):
+            gf.attach(handle)  # by a connection of its own
+        assert time.monotonic() - began < 5
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_the_sharing_process_gets_a_view_of_the_original(device: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -12,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import hdf5_gpufetch
+from hdf5_gpufetch._gpufetch._command_line import run_command
+from hdf5_gpufetch._gpufetch._text import format_nbytes, printable
 from hdf5_gpufetch._gpufetch.hdf5._refs_command import add_refs, write_refs
 
 __all__ = ["main"]
@@ -22,22 +22,7 @@ _CODECS = ("gzip", "none", "gpufetch")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for wrong usage."""
     arguments = _parser().parse_args(argv)
-    if arguments.run is not _plugin_path and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # of a path, the shell needs the bytes
-    try:
-        return int(arguments.run(arguments))
-    except BrokenPipeError:
-        # The reader of a pipe has gone (hdf5-gpufetch ls FILE | head): let the flush succeed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
-        print(f"hdf5-gpufetch {arguments.command}: {_shown(str(error))}", file=sys.stderr)
-        return 1
-
-
-def _shown(text: str) -> str:
-    """Escape what a terminal obeys; names come from files."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return run_command("hdf5-gpufetch", arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,9 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     version = f"hdf5-gpufetch {hdf5_gpufetch.__version__}"
     parser.add_argument("--version", action="version", version=version)
+    parser.set_defaults(failure=1, escapes=True)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     path = commands.add_parser("plugin-path", help="print the directory for HDF5_PLUGIN_PATH")
-    path.set_defaults(run=_plugin_path)
+    path.set_defaults(run=_plugin_path, escapes=False)  # the shell needs the bytes of the path
     ls = commands.add_parser("ls", help="list HDF5 files: datasets, filters, what reading needs")
     ls.add_argument("file", type=Path, nargs="+")
     ls.set_defaults(run=_ls)
@@ -88,7 +74,6 @@ def _need_h5py() -> None:
 
 def _ls(arguments: argparse.Namespace) -> int:
     _need_h5py()
-    from hdf5_gpufetch._gpufetch._text import printable
     from hdf5_gpufetch._gpufetch.hdf5._ls import ls_lines
 
     for path in arguments.file:
@@ -99,7 +84,6 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 def _repack(arguments: argparse.Namespace) -> int:
     _need_h5py()
-    from hdf5_gpufetch._gpufetch._text import format_nbytes
     from hdf5_gpufetch._gpufetch.hdf5._repack import repack
 
     repack(
@@ -111,7 +95,7 @@ def _repack(arguments: argparse.Namespace) -> int:
         progress=True,
     )
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
-    print(f"{_shown(str(arguments.dest))}: {format_nbytes(after)}, was {format_nbytes(before)}")
+    print(f"{printable(str(arguments.dest))}: {format_nbytes(after)}, was {format_nbytes(before)}")
     return 0
 
 
