@@ -105,26 +105,37 @@ gpu_counts() {
     --pytest "$out/pytest.xml" >"$out/counts.txt"
 }
 
-# compute_sanitizer TOOL: run memcheck over the C tests and the Python tests that use the GPU, or
-# racecheck over some cases of the C tests whose kernels use shared memory, which is all that racecheck
-# looks at, and slowly. Errors of API calls are not reported, because tests provoke them (an example is
-# running out of memory).
-compute_sanitizer() {
-  wrapper="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no"
-  wrapper="$wrapper --target-processes all --log-file $out/$1-%p.txt"
-  some='' every=1
-  if [ "$1" = racecheck ]; then some='codec_batch copy layout many reduce' every=5; fi
-  # shellcheck disable=SC2086 # lists of words, here and below
-  logged "gpu-$1-c" env GPUFETCH_TEST_EVERY="$every" meson test -C "$build" --no-rebuild \
-    --timeout-multiplier 5 --print-errorlogs --logbase "$1" --wrapper "$wrapper" \
-    --no-suite cpu --no-suite host $some || return 1
-  [ "$1" = memcheck ] || return 0
-  # shellcheck disable=SC2086
-  logged "gpu-$1-python" env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
+# Errors of API calls are not reported, because tests provoke them (an example is running out of memory).
+sanitizer_options='--error-exitcode 99 --report-api-errors no --target-processes all'
+
+# memcheck over the C tests and the Python tests that use the GPU.
+gpu_memcheck() {
+  wrapper="compute-sanitizer --tool memcheck $sanitizer_options --log-file $out/memcheck-%p.txt"
+  logged gpu-memcheck-c meson test -C "$build" --no-rebuild --timeout-multiplier 5 --print-errorlogs \
+    --logbase memcheck --wrapper "$wrapper" --no-suite cpu --no-suite host || return 1
+  # shellcheck disable=SC2086 # a list of words
+  logged gpu-memcheck-python env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
     -m pytest -q -k "$gpu_python_subset"
 }
 # Kernels of the frameworks are not checked.
 gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
+
+# racecheck over the C tests whose kernels use shared memory, which is all that it looks at, and slowly:
+# each test is a process of its own, beside others.
+gpu_racecheck() {
+  for program in codec_batch copy layout many reduce; do
+    GPUFETCH_TEST_LIST=1 "$build/tests/c/test_$program" | sed -n "s/^# \(.* on cuda\)\$/$program \1/p"
+  done >"$out/racecheck-tests.txt"
+  [ -s "$out/racecheck-tests.txt" ] || return 1
+  # shellcheck disable=SC2016 # $0 and the others are those of the inner shell
+  racecheck_one='program=$3 options=$2 directory=$1; shift 3
+    log=$directory/racecheck-$program-$(printf %s "$*" | tr " " _).txt
+    # shellcheck disable=SC2086
+    GPUFETCH_TEST_NAME="$*" compute-sanitizer --tool racecheck $options --log-file "$log" \
+      "$0/tests/c/test_$program" </dev/null || { echo "$program: $* gave $?: $log"; exit 1; }'
+  logged gpu-racecheck xargs -P "$(nproc)" -L 1 \
+    sh -c "$racecheck_one" "$build" "$out" "$sanitizer_options" <"$out/racecheck-tests.txt"
+}
 
 gpu_tests() {
   step 'C tests' logged gpu-c-tests c_tests "$build"
@@ -172,7 +183,7 @@ gpu_test() {
   step 'gpufetch info' gpu_answers
   if [ -n "$tests" ]; then gpu_tests; fi
   for tool in $sanitizers; do
-    step "compute-sanitizer $tool" compute_sanitizer "$tool"
+    step "compute-sanitizer $tool" "gpu_$tool"
   done
   finish_gpu_test
 }

@@ -73,10 +73,16 @@ static inline int test_keeps_stdin(const struct stat *before) {
          after.st_ino == before->st_ino;
 }
 
-/* GPUFETCH_TEST_NAME chooses the tests whose names contain it. */
+/* GPUFETCH_TEST_NAME chooses the tests whose names contain it; with GPUFETCH_TEST_LIST, which may
+ * have any value, the names are printed, and nothing runs. */
 static inline bool test_is_wanted(const char *name) {
   const char *text = getenv("GPUFETCH_TEST_NAME");
-  return !text || strstr(name, text);
+  const bool wanted = !text || strstr(name, text);
+  if (wanted && getenv("GPUFETCH_TEST_LIST")) {
+    printf("# %s\n", name);
+    return false;
+  }
+  return wanted;
 }
 
 static inline void test_run(const char *name, void (*function)(void)) {
