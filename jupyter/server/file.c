@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #define FILE_MAX_NBYTES 65536
 
@@ -208,6 +209,15 @@ static const char *take_address(const json_t *file, gpufi_connection *connection
   return connection->is_ipc ? NULL : gpufi_address_problem(connection->ip);
 }
 
+/* None, or a key and the one that belongs to it. */
+static bool are_a_pair(const gpufi_connection *connection) {
+  const char *secret = connection->curve_secretkey;
+  char made[GPUFI_CURVE_KEY_NBYTES];
+  return (!secret[0] && !connection->curve_publickey[0]) ||
+         (strlen(secret) == GPUFI_CURVE_KEY_NBYTES - 1 && zmq_curve_public(made, secret) == 0 &&
+          strcmp(made, connection->curve_publickey) == 0);
+}
+
 static const char *take_keys(const json_t *file, gpufi_connection *connection) {
   char scheme[16] = "hmac-sha256";
   if (!take_text(file, "signature_scheme", scheme, sizeof(scheme)) ||
@@ -219,9 +229,10 @@ static const char *take_keys(const json_t *file, gpufi_connection *connection) {
   }
   return take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) &&
                  take_text(file, "curve_secretkey", connection->curve_secretkey,
-                           GPUFI_CURVE_KEY_NBYTES)
+                           GPUFI_CURVE_KEY_NBYTES) &&
+                 are_a_pair(connection)
              ? NULL
-             : "its keys for CurveZMQ are no texts of 40 characters";
+             : "its curve_publickey and curve_secretkey are not a pair of CurveZMQ's keys";
 }
 
 const char *gpufi_file_settings(const json_t *file, gpufi_connection *connection) {

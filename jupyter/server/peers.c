@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -24,7 +27,16 @@
 #define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
 #define STALLED_NBYTES 16384 /* so much is never left unread by a client that reads */
 #define REFUSED_MAX 8        /* messages in a row */
+/* What a client sends one by one: a heartbeat is a ping a second. */
+#define FRAMES_AT_ONCE 64
+#define FRAME_INTERVAL_NS INT64_C(31250000)
 #define SWEEP_INTERVAL_NS 1000000000
+/* Of all connections, twice the largest message. In ZeroMQ's memory a frame takes 64 bytes at
+ * least, of which 2 came: a message without an end may take 32 times as much. */
+#define UNREAD_MAX_NBYTES (UINT64_C(2) * GPUFI_WIRE_FRAMES_MAX * GPUFI_WIRE_FRAME_MAX_NBYTES)
+#define UNREAD_FEW_NBYTES (UINT64_C(1) << 20)
+#define UNREAD_INTERVAL_MS 250
+#define UNREAD_INTERVAL_LESS_MS 20 /* where not few wait */
 
 /* --- Limits -------------------------------------------------------------------- */
 
@@ -53,7 +65,8 @@ gpuf_status gpufi_peers_init(gpufi_peers *peers, const gpufi_connection *connect
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     peers->listeners[i] = -1;
   }
-  memset(peers->cut_fds, 0xff, sizeof(peers->cut_fds)); /* -1 */
+  peers->next_number = 1;
+  peers->unread_interval_ms = UNREAD_INTERVAL_MS;
   peers->list = calloc((size_t)max, sizeof(*peers->list));
   if (!peers->list) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %d connections", (int)max);
@@ -90,11 +103,15 @@ static bool is_of(const gpufi_peers *peers, gpufi_socket which, int fd) {
  * closed already and stand for another file, also from one call to the next: it is copied, and what
  * the copy stands for is looked at. The copy takes the place of a spare descriptor, since there
  * may be no other. */
-static void shut_down(gpufi_peers *peers, gpufi_socket which, int fd) {
-  if (!is_of(peers, which, fd)) { /* copying and closing a file would release its record locks */
+static void shut_down(gpufi_peers *peers, const gpufi_peer *peer) {
+  struct stat info;
+  /* Copying and closing another file would release its record locks. */
+  if (!is_of(peers, peer->socket, peer->fd)) {
     return;
   }
-  if (dup3(fd, peers->spare_fd, O_CLOEXEC) >= 0 && is_of(peers, which, peers->spare_fd)) {
+  if (dup3(peer->fd, peers->spare_fd, O_CLOEXEC) >= 0 &&
+      is_of(peers, peer->socket, peers->spare_fd) && fstat(peers->spare_fd, &info) == 0 &&
+      info.st_ino == peer->inode) {
     shutdown(peers->spare_fd, SHUT_RDWR);
   }
   dup3(peers->empty_fd, peers->spare_fd, O_CLOEXEC);
@@ -137,18 +154,18 @@ static void sweep(gpufi_peers *peers) {
 }
 
 static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
-  for (int i = 0; i < GPUFI_PEERS_CUT_MAX; i++) {
-    peers->cut_fds[i] = peers->cut_fds[i] == fd ? -1 : peers->cut_fds[i];
-  }
-  if (!is_of(peers, which, fd)) {
+  struct stat info;
+  if (!is_of(peers, which, fd) || fstat(fd, &info) != 0) {
     return; /* it has ended already, as will be told */
   }
+  const gpufi_peer made = {
+      .fd = fd, .socket = which, .inode = info.st_ino, .least_number = peers->next_number};
   gpufi_peer *peer = gpufi_peers_find(peers, fd); /* of a connection that has ended */
   if (!peer && peers->count == peers->max) {
     sweep(peers);
   }
   if ((!peer && peers->count == peers->max) || fd >= first_reserved_descriptor()) {
-    shut_down(peers, which, fd);
+    shut_down(peers, &made);
     peers->has_refused = true;
     return;
   }
@@ -157,7 +174,7 @@ static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
   } else {
     peer = &peers->list[peers->count++];
   }
-  *peer = (gpufi_peer){.fd = fd, .socket = which};
+  *peer = made;
 }
 
 /* Have the listening sockets drop all packets, or none. Connections that wait to be accepted, and
@@ -244,9 +261,15 @@ void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT
 
 /* --- Misuse -------------------------------------------------------------------- */
 
-bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
+/* The connection, if it has not ended. */
+static gpufi_peer *find_number(gpufi_peers *peers, gpufi_socket which, int fd, uint64_t number) {
   gpufi_peer *peer = gpufi_peers_find(peers, fd);
-  if (!peer || peer->socket != GPUFI_IOPUB) {
+  return peer && peer->socket == which && number >= peer->least_number ? peer : NULL;
+}
+
+bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, uint64_t number, bool is_added) {
+  gpufi_peer *peer = find_number(peers, GPUFI_IOPUB, fd, number);
+  if (!peer) {
     return true; /* it has ended, or is being shut down */
   }
   peer->subscription_count += is_added ? 1 : -1;
@@ -254,49 +277,136 @@ bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
     peer->subscription_count = 0;
   }
   if (peer->subscription_count > GPUFI_TOPICS_MAX) {
-    shut_down(peers, GPUFI_IOPUB, fd);
+    shut_down(peers, peer);
     return false;
   }
   return true;
 }
 
-static bool is_among_cut(const gpufi_peers *peers, int fd) {
+bool gpufi_peers_has_cut(const gpufi_peers *peers, uint64_t number) {
   for (int i = 0; i < GPUFI_PEERS_CUT_MAX; i++) {
-    if (peers->cut_fds[i] == fd) {
-      return fd >= 0;
+    if (peers->cut_numbers[i] == number) {
+      return number != 0;
     }
   }
   return false;
 }
 
-bool gpufi_peers_has_cut(gpufi_peers *peers, int fd) {
-  if (is_among_cut(peers, fd)) {
-    gpufi_peers_refresh(peers); /* ZeroMQ tells that a connection came before what it sends */
-    return is_among_cut(peers, fd);
-  }
-  return false;
+static void drop_all_of(gpufi_peers *peers, uint64_t number) {
+  peers->cut_numbers[peers->cut_next++ % GPUFI_PEERS_CUT_MAX] = number;
 }
 
-bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, bool is_good) {
-  gpufi_peer *peer = gpufi_peers_find(peers, fd);
-  if (!peer && !is_good) { /* it may have come just now */
-    gpufi_peers_refresh(peers);
-    peer = gpufi_peers_find(peers, fd);
+/* Drop the rest of what the connection has sent, and shut it down, if it has not ended. */
+static void cut(gpufi_peers *peers, gpufi_socket which, int fd, uint64_t number) {
+  drop_all_of(peers, number);
+  gpufi_peers_refresh(peers); /* ZeroMQ tells that a connection has ended before it closes it */
+  const gpufi_peer *peer = find_number(peers, which, fd, number);
+  if (peer) {
+    shut_down(peers, peer);
   }
-  if (!peer || peer->socket != which) {
+}
+
+bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, uint64_t number,
+                              bool is_good) {
+  gpufi_peer *peer = find_number(peers, which, fd, number);
+  if (!peer) {
+    if (!is_good) {
+      drop_all_of(peers, number);
+    }
     return true;
   }
   peer->refused_count = is_good ? 0 : peer->refused_count + 1;
   if (peer->refused_count < REFUSED_MAX) {
     return true;
   }
-  shut_down(peers, which, fd);
-  peers->cut_fds[peers->cut_next++ % GPUFI_PEERS_CUT_MAX] = fd;
+  cut(peers, which, fd, number);
   return false;
 }
 
+bool gpufi_comes_too_fast(int64_t *due_ns) {
+  const int64_t now_ns = gpufi_clock_ns();
+  *due_ns = (*due_ns < now_ns ? now_ns : *due_ns) + FRAME_INTERVAL_NS;
+  return *due_ns - now_ns > FRAMES_AT_ONCE * FRAME_INTERVAL_NS;
+}
+
+bool gpufi_peers_note_ping(gpufi_peers *peers, int fd, uint64_t number) {
+  gpufi_peer *peer = find_number(peers, GPUFI_HEARTBEAT, fd, number);
+  if (peer && !gpufi_comes_too_fast(&peer->ping_due_ns)) {
+    return true;
+  }
+  cut(peers, GPUFI_HEARTBEAT, fd, number);
+  return false;
+}
+
+void gpufi_peers_note_taken(gpufi_peers *peers, int fd, uint64_t number, size_t nbytes) {
+  gpufi_peer *peer = gpufi_peers_find(peers, fd);
+  if (peer && number >= peer->least_number) {
+    peer->taken_nbytes += nbytes;
+  }
+}
+
+/* Connections over tcp, where ZeroMQ takes in messages from anybody. */
+static bool take_anybody(const gpufi_peers *peers) {
+  const gpufi_connection *connection = peers->connection;
+  return peers->count > 0 && !connection->is_ipc && !connection->curve_secretkey[0];
+}
+
+long gpufi_peers_look_ms(const gpufi_peers *peers) {
+  return take_anybody(peers) ? peers->unread_interval_ms : -1;
+}
+
+/* Bytes that have come and were not taken. On iopub, subscribers.c looks at what comes. */
+static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) {
+  struct tcp_info info = {0};
+  socklen_t info_nbytes = sizeof(info);
+  if (peer->is_cut || peer->socket == GPUFI_IOPUB || !is_of(peers, peer->socket, peer->fd) ||
+      getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &info_nbytes) != 0 ||
+      info.tcpi_bytes_received < peer->taken_nbytes) {
+    return 0;
+  }
+  return info.tcpi_bytes_received - peer->taken_nbytes;
+}
+
+/* Of all connections; *largest is the one that has the most. */
+static uint64_t all_unread_nbytes(gpufi_peers *peers, gpufi_peer **largest) {
+  uint64_t total = 0, most = 0;
+  for (int32_t i = 0; i < peers->count; i++) {
+    const uint64_t nbytes = unread_nbytes(peers, &peers->list[i]);
+    total += nbytes;
+    if (nbytes > most) {
+      most = nbytes;
+      *largest = &peers->list[i];
+    }
+  }
+  return total;
+}
+
+bool gpufi_peers_cut_unread(gpufi_peers *peers) {
+  const int64_t now_ns = gpufi_clock_ns();
+  gpufi_peer *largest = NULL;
+  bool fits = true;
+  if (!take_anybody(peers) || now_ns < peers->unread_due_ns) {
+    return true;
+  }
+  gpufi_peers_refresh(peers);
+  uint64_t unread = all_unread_nbytes(peers, &largest);
+  peers->unread_interval_ms =
+      unread > UNREAD_FEW_NBYTES ? UNREAD_INTERVAL_LESS_MS : UNREAD_INTERVAL_MS;
+  peers->unread_due_ns = now_ns + peers->unread_interval_ms * INT64_C(1000000);
+  while (unread > UNREAD_MAX_NBYTES) {
+    shut_down(peers, largest);
+    largest->is_cut = true;
+    fits = false;
+    unread = all_unread_nbytes(peers, &largest);
+  }
+  return fits;
+}
+
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {
-  shut_down(peers, socket, fd);
+  const gpufi_peer *peer = gpufi_peers_find(peers, fd);
+  if (peer && peer->socket == socket) {
+    shut_down(peers, peer);
+  }
 }
 
 void gpufi_peers_cut_stalled(gpufi_peers *peers, gpufi_socket socket) {
@@ -305,7 +415,7 @@ void gpufi_peers_cut_stalled(gpufi_peers *peers, gpufi_socket socket) {
     int unread_nbytes = 0;
     if (peer->socket == socket && is_of(peers, socket, peer->fd) &&
         ioctl(peer->fd, SIOCOUTQ, &unread_nbytes) == 0 && unread_nbytes > STALLED_NBYTES) {
-      shut_down(peers, socket, peer->fd);
+      shut_down(peers, peer);
     }
   }
 }

@@ -8,12 +8,20 @@
 
 #include "server/connection.h"
 
+#include <sys/types.h>
+
 typedef struct gpufi_subscriber gpufi_subscriber; /* subscribers.h */
 
 typedef struct gpufi_peer {
   int fd; /* ZeroMQ's: it may be closed, and stand for another file, at any time */
   gpufi_socket socket;
-  int32_t refused_count;        /* of its messages, since one was good */
+  ino_t inode; /* of the connection, which tells it from the next one with its descriptor */
+  uint64_t least_number; /* those of earlier connections with its descriptor are less than its own,
+                          * which is this one or more (zap.h) */
+  int32_t refused_count; /* of its messages, since one was good */
+  int64_t ping_due_ns;   /* gpufi_comes_too_fast */
+  uint64_t taken_nbytes; /* of messages that gpufi_peers_note_taken has counted */
+  bool is_cut;           /* by gpufi_peers_cut_unread */
   int32_t subscription_count;   /* where ZeroMQ keeps its subscriptions */
   gpufi_subscriber *subscriber; /* where it does not; NULL = nothing was heard of it */
 } gpufi_peer;
@@ -28,16 +36,18 @@ typedef struct gpufi_peers {
   bool has_refused;                   /* and gpufi_peers_update has not told it yet */
   gpufi_peer *list;
   int32_t count, max;
-  /* The last connections that were shut down for what they sent; -1 where one has come since that
-   * has its descriptor. */
-  int cut_fds[GPUFI_PEERS_CUT_MAX];
+  uint64_t next_number; /* of a connection; they begin with 1 */
+  /* The last connections of which no further message is looked at; 0 = none. */
+  uint64_t cut_numbers[GPUFI_PEERS_CUT_MAX];
   uint32_t cut_next; /* it may wrap round */
   /* Called for the subscriber of a connection that has ended. */
   void (*forget_subscriber)(void *forget_arg, gpufi_subscriber *subscriber);
   void *forget_arg;
-  int empty_fd;     /* of no use but to be copied */
-  int spare_fd;     /* a copy of it, but while a connection is shut down */
-  int64_t swept_ns; /* when the list was last compared with the descriptors */
+  int empty_fd; /* of no use but to be copied */
+  int spare_fd; /* a copy of it, but while a connection is shut down */
+  int32_t unread_interval_ms;
+  int64_t unread_due_ns; /* when gpufi_peers_cut_unread looks again */
+  int64_t swept_ns;      /* when the list was last compared with the descriptors */
 } gpufi_peers;
 
 /* How many connections a server takes if the options do not say: a quarter of RLIMIT_NOFILE. */
@@ -64,15 +74,30 @@ gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd);
 
 /* A subscription has come (or gone, if `is_added` is false) on the connection with this descriptor.
  * False if the connection was shut down because it has too many. */
-bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added);
+bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, uint64_t number, bool is_added);
 
-/* Whether a message came on a connection that gpufi_peers_note_message has shut down. Many of them
- * may still wait, and each would take time to check. */
-bool gpufi_peers_has_cut(gpufi_peers *peers, int fd);
-/* A message has come on the connection with this descriptor: a good one, or one that was refused,
- * as are all of somebody without the key. Of those, which wait in ZeroMQ's memory, a connection may
- * send only so many in a row. False if it was shut down. */
-bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, bool is_good);
+/* Whether what the connection with this number has sent is to be dropped. Many messages may still
+ * wait, and each would take time to check. */
+bool gpufi_peers_has_cut(const gpufi_peers *peers, uint64_t number);
+/* A message has come, to which the descriptor and the number of its connection belong: a good one,
+ * or one that was refused, as are all of somebody without the key. Of those, which wait in ZeroMQ's
+ * memory, a connection may send only so many in a row, and nothing after the first where it has
+ * ended. False if it was shut down. */
+bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, uint64_t number,
+                              bool is_good);
+/* The same of a ping to the heartbeat, which is to be echoed if the result is true. */
+bool gpufi_peers_note_ping(gpufi_peers *peers, int fd, uint64_t number);
+/* A message was taken from ZeroMQ, for which `nbytes` have come over the connection. */
+void gpufi_peers_note_taken(gpufi_peers *peers, int fd, uint64_t number, size_t nbytes);
+/* Shut down those connections of which the most bytes wait in ZeroMQ's memory, parts of messages
+ * without an end among them, until those of all others are few enough. Looks again only some time
+ * after it last did. False if there were such connections. */
+bool gpufi_peers_cut_unread(gpufi_peers *peers);
+/* After how many milliseconds gpufi_peers_cut_unread is to be called next; -1 = no matter. */
+long gpufi_peers_look_ms(const gpufi_peers *peers);
+/* Whether a client sends, now, more than 64 of something at once and 32 a second. *due_ns, of 0 at
+ * first, is when all so far would have come, one in each interval. */
+bool gpufi_comes_too_fast(int64_t *due_ns);
 
 /* Shut down the connection with this descriptor, if it is one of the socket's. */
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd);

@@ -63,8 +63,8 @@ static bool set_queues(void *socket, int type) {
 }
 
 static bool set_limits(void *socket, int type) {
-  return set_queues(socket, type) && set_int(socket, ZMQ_LINGER, LINGER_MS) &&
-         set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
+  return set_queues(socket, type) && gpufi_zap_require(socket) &&
+         set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
          set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S) &&
          set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_S) &&
          set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT) &&
@@ -172,6 +172,13 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
                  ? GPUF_OK
                  : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a ZeroMQ context");
   }
+  if (status == GPUF_OK) {
+    sockets->zap = gpufi_zap_open(sockets->context);
+    status = sockets->zap ? GPUF_OK
+                          : gpufi_fail(err, GPUF_ERR_IO, zmq_errno(),
+                                       "cannot open a ZeroMQ socket for handshakes: %s",
+                                       zmq_strerror(zmq_errno()));
+  }
   for (int i = 0; i < GPUFI_SOCKET_COUNT && status == GPUF_OK; i++) {
     status = open_socket(sockets, connection, (gpufi_socket)i, err);
   }
@@ -191,6 +198,9 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
       zmq_close(sockets->sockets[i]);
     }
   }
+  if (sockets->zap) {
+    zmq_close(sockets->zap);
+  }
   pthread_sigmask(SIG_SETMASK, &signals, NULL);
   if (sockets->context) {
     /* Until it returns 0, the context's threads may still send buffers of replies. */
@@ -203,9 +213,10 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
 
 /* --- Messages ------------------------------------------------------------------ */
 
-size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames) {
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames, size_t *nbytes) {
   size_t count = 0;
   bool more = true;
+  *nbytes = 0;
   while (more) {
     zmq_msg_t *frame = &held[count];
     zmq_msg_init(frame);
@@ -214,6 +225,9 @@ size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames)
       return count;
     }
     more = zmq_msg_more(frame);
+    if (count > 0) {
+      *nbytes += zmq_msg_size(frame) + (zmq_msg_size(frame) > UINT8_MAX ? 9 : 2);
+    }
     frames[count] = (gpufi_frame){zmq_msg_data(frame), zmq_msg_size(frame)};
     if (count == GPUFI_WIRE_FRAMES_MAX && more) {
       zmq_msg_close(frame); /* the last frame takes this place */

@@ -7,11 +7,12 @@
 #include "server/payload.h"
 #include "server/peers.h"
 #include "server/subscribers.h"
+#include "server/zap.h"
 
 #include <zmq.h>
 
 typedef struct gpufi_sockets {
-  void *context;
+  void *context, *zap;
   void *sockets[GPUFI_SOCKET_COUNT];
   gpufi_peers peers;
   gpufi_subscribers subscribers; /* of iopub without CurveZMQ */
@@ -26,8 +27,9 @@ void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing *
 
 /* One message, without waiting. `frames` point into `held`, both of GPUFI_WIRE_FRAMES_MAX + 1,
  * which the caller passes to gpufi_sockets_release. 0 if no message has come. Frames past the
- * end of the arrays are dropped; the count then says that there were too many. */
-size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames);
+ * end of the arrays are dropped; the count then says that there were too many. *nbytes is what ZMTP
+ * takes for all of them but the identity, without CurveZMQ. */
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames, size_t *nbytes);
 void gpufi_sockets_release(zmq_msg_t *held, size_t count);
 
 /* Send to the identities in front; on iopub, under one topic or none, to those who have subscribed

@@ -15,10 +15,6 @@
 #define LOOK_INTERVAL_NS INT64_C(250000000) /* for those that have not made it by then */
 /* Messages that wait for one subscriber. */
 #define WAITING_MAX 256
-/* Frames from one subscriber, each of which may cost a message to it: so many at once, and one in
- * this time after that. */
-#define FRAMES_AT_ONCE 64
-#define FRAME_INTERVAL_NS INT64_C(31250000)
 
 struct gpufi_subscriber {
   atomic_int holder_count; /* the peer, and each message that waits: none = it is freed */
@@ -26,7 +22,7 @@ struct gpufi_subscriber {
   bool is_ready;
   bool is_ended;          /* nothing is sent to it any more, nor read */
   int64_t ready_until_ns; /* while it is not ready */
-  int64_t frames_due_ns;  /* when all frames so far would have come, one in each interval */
+  int64_t frame_due_ns;   /* gpufi_comes_too_fast: a frame may cost a message to it */
   gpufi_zmtp_reader reader;
   gpufi_topics topics;
 };
@@ -280,15 +276,6 @@ static void send_packet(gpufi_subscribers *subscribers, gpufi_subscriber *subscr
 
 /* --- Receiving ----------------------------------------------------------------- */
 
-static bool frames_come_too_fast(gpufi_subscriber *subscriber) {
-  const int64_t now_ns = gpufi_clock_ns();
-  if (subscriber->frames_due_ns < now_ns) {
-    subscriber->frames_due_ns = now_ns;
-  }
-  subscriber->frames_due_ns += FRAME_INTERVAL_NS;
-  return subscriber->frames_due_ns - now_ns > FRAMES_AT_ONCE * FRAME_INTERVAL_NS;
-}
-
 static void set_ready(gpufi_subscribers *subscribers, gpufi_subscriber *subscriber) {
   subscriber->is_ready = true;
   subscribers->unready_count--;
@@ -299,7 +286,7 @@ static const char *handle(gpufi_subscribers *subscribers, gpufi_subscriber *subs
                           const gpufi_zmtp_event *event, const gpufi_subscribers_events *events) {
   uint8_t pong[GPUFI_ZMTP_PONG_MAX_NBYTES];
   const char *problem = NULL;
-  if (frames_come_too_fast(subscriber)) {
+  if (gpufi_comes_too_fast(&subscriber->frame_due_ns)) {
     return "a subscriber was disconnected: it sends too much";
   }
   switch (event->kind) {

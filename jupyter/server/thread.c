@@ -17,14 +17,15 @@
  * to watch. */
 #define WATCH_MS 1000
 
-/* From the connection with the descriptor `fd`. */
+/* `last` is the last of the frames. */
 static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_frame *frames,
-                           size_t count, int fd) {
+                           size_t count, zmq_msg_t *last) {
   gpufi_message message;
   gpuf_error err;
   const gpuf_status status =
       gpufi_message_parse(server->endpoint.session, frames, count, &message, &err);
-  if (!gpufi_peers_note_message(&server->endpoint.sockets.peers, which, fd,
+  if (!gpufi_peers_note_message(&server->endpoint.sockets.peers, which,
+                                zmq_msg_get(last, ZMQ_SRCFD), gpufi_zap_number(last),
                                 status != GPUF_ERR_CORRUPT)) {
     gpufi_endpoint_log(&server->endpoint,
                        "a connection that sent nothing but messages to refuse was closed");
@@ -39,39 +40,58 @@ static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_
   gpufi_message_fini(&message);
 }
 
+/* gpufi_sockets_receive, and count what came. */
+static size_t receive(gpufi_sockets *sockets, gpufi_socket which, zmq_msg_t *held,
+                      gpufi_frame *frames) {
+  size_t nbytes;
+  const size_t count = gpufi_sockets_receive(sockets->sockets[which], held, frames, &nbytes);
+  if (count > 0) {
+    zmq_msg_t *last = &held[count - 1];
+    gpufi_peers_note_taken(&sockets->peers, zmq_msg_get(last, ZMQ_SRCFD), gpufi_zap_number(last),
+                           nbytes);
+  }
+  return count;
+}
+
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
   zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_sockets *sockets = &server->endpoint.sockets;
-  const size_t count = gpufi_sockets_receive(sockets->sockets[which], held, frames);
+  const size_t count = receive(sockets, which, held, frames);
   if (count == 0) {
     return false;
   }
-  const int fd = zmq_msg_get(&held[count - 1], ZMQ_SRCFD);
-  if (!gpufi_peers_has_cut(&sockets->peers, fd)) {
-    handle_request(server, which, frames, count, fd);
+  zmq_msg_t *last = &held[count - 1];
+  if (!gpufi_peers_has_cut(&sockets->peers, gpufi_zap_number(last))) {
+    handle_request(server, which, frames, count, last);
   }
   gpufi_sockets_release(held, count);
   return true;
 }
 
-/* Send each frame back as it comes, the identity first: to a client this looks like a REP socket.
- */
+/* Whether a ping, whose last frame this is, is to be answered. */
+static bool note_ping(gpuf_server *server, zmq_msg_t *last) {
+  gpufi_peers *peers = &server->endpoint.sockets.peers;
+  const uint64_t number = gpufi_zap_number(last);
+  return !gpufi_peers_has_cut(peers, number) &&
+         gpufi_peers_note_ping(peers, zmq_msg_get(last, ZMQ_SRCFD), number);
+}
+
+/* Send all frames back, the identity first: to a client this looks like a REP socket. */
 static bool receive_heartbeat(gpuf_server *server) {
-  void *socket = server->endpoint.sockets.sockets[GPUFI_HEARTBEAT];
-  bool more = true;
-  while (more) {
-    zmq_msg_t frame;
-    zmq_msg_init(&frame);
-    if (zmq_msg_recv(&frame, socket, ZMQ_DONTWAIT) < 0) {
-      zmq_msg_close(&frame);
-      return false;
-    }
-    more = zmq_msg_more(&frame);
-    if (zmq_msg_send(&frame, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
-      zmq_msg_close(&frame);
-    }
+  zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
+  gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
+  gpufi_sockets *sockets = &server->endpoint.sockets;
+  const size_t count = receive(sockets, GPUFI_HEARTBEAT, held, frames);
+  if (count == 0) {
+    return false;
   }
+  bool is_echoed = note_ping(server, &held[count - 1]) && count <= GPUFI_WIRE_FRAMES_MAX;
+  for (size_t i = 0; i < count && is_echoed; i++) {
+    const int flags = ZMQ_DONTWAIT | (i + 1 < count ? ZMQ_SNDMORE : 0);
+    is_echoed = zmq_msg_send(&held[i], sockets->sockets[GPUFI_HEARTBEAT], flags) >= 0;
+  }
+  gpufi_sockets_release(held, count);
   return true;
 }
 
@@ -94,7 +114,7 @@ static bool note_subscription(gpuf_server *server, zmq_msg_t *event) {
     return false;
   }
   if (zmq_msg_size(event) > 0 && data[0] <= 1 &&
-      !gpufi_peers_note_subscription(peers, fd, data[0] == 1)) {
+      !gpufi_peers_note_subscription(peers, fd, gpufi_zap_number(event), data[0] == 1)) {
     gpufi_endpoint_log(&server->endpoint, "a subscriber was disconnected: too many subscriptions");
     return false;
   }
@@ -179,8 +199,9 @@ static void watch_parent(gpuf_server *server, int64_t *next_ns) {
 static const gpufi_socket order[GPUFI_SOCKET_COUNT] = {GPUFI_HEARTBEAT, GPUFI_IOPUB, GPUFI_CONTROL,
                                                        GPUFI_SHELL, GPUFI_STDIN};
 
-/* What the thread waits for: the sockets in this order, their monitors, and other threads. */
-enum { FIRST_MONITOR = GPUFI_SOCKET_COUNT, WAKE = 2 * GPUFI_SOCKET_COUNT, ITEM_COUNT };
+/* What the thread waits for: the sockets in this order, their monitors, questions at handshakes,
+ * and other threads. */
+enum { FIRST_MONITOR = GPUFI_SOCKET_COUNT, ZAP = 2 * GPUFI_SOCKET_COUNT, WAKE, ITEM_COUNT };
 
 static void fill_items(gpuf_server *server, zmq_pollitem_t items[ITEM_COUNT]) {
   gpufi_sockets *sockets = &server->endpoint.sockets;
@@ -188,6 +209,7 @@ static void fill_items(gpuf_server *server, zmq_pollitem_t items[ITEM_COUNT]) {
     items[i] = (zmq_pollitem_t){sockets->sockets[order[i]], -1, ZMQ_POLLIN, 0};
     items[FIRST_MONITOR + i] = (zmq_pollitem_t){sockets->peers.monitors[i], -1, ZMQ_POLLIN, 0};
   }
+  items[ZAP] = (zmq_pollitem_t){sockets->zap, -1, ZMQ_POLLIN, 0};
   items[WAKE] = (zmq_pollitem_t){NULL, server->wake_fd, ZMQ_POLLIN, 0};
 }
 
@@ -197,6 +219,18 @@ static void update_peers(gpuf_server *server) {
     gpufi_endpoint_log(&server->endpoint,
                        "more connections than connections_max, or than leave the program an eighth "
                        "of its descriptors: further ones are closed as they come");
+  }
+  if (!gpufi_peers_cut_unread(&server->endpoint.sockets.peers)) {
+    gpufi_endpoint_log(
+        &server->endpoint,
+        "connections that send faster than requests are read, or messages without an "
+        "end, were closed");
+  }
+}
+
+static void admit(gpuf_server *server) {
+  gpufi_sockets *sockets = &server->endpoint.sockets;
+  for (int i = 0; i < MESSAGES_IN_A_ROW && gpufi_zap_answer(sockets->zap, &sockets->peers); i++) {
   }
 }
 
@@ -208,6 +242,7 @@ static void cut_stalled_subscribers(gpuf_server *server) {
 void *gpufi_server_main(void *arg) {
   gpuf_server *server = arg;
   gpufi_subscribers *subscribers = &server->endpoint.sockets.subscribers;
+  gpufi_peers *peers = &server->endpoint.sockets.peers;
   zmq_pollitem_t items[ITEM_COUNT];
   int64_t watch_next_ns = 0;
   gpufi_inside inside;
@@ -217,7 +252,8 @@ void *gpufi_server_main(void *arg) {
     const bool is_waiting = server->bridge.pending_count > 0;
     const bool is_watching =
         is_waiting || subscribers->unready_count > 0 || server->parent.process_id;
-    const long timeout_ms = is_watching ? WATCH_MS : -1;
+    const long look_ms = gpufi_peers_look_ms(peers);
+    const long timeout_ms = look_ms >= 0 ? look_ms : is_watching ? WATCH_MS : -1;
     if (zmq_poll(items, ITEM_COUNT, timeout_ms) < 0) {
       continue;
     }
@@ -226,6 +262,9 @@ void *gpufi_server_main(void *arg) {
     gpufi_subscribers_cut_late(subscribers);
     if (is_waiting && gpufi_bridge_is_stuck(&server->bridge)) {
       cut_stalled_subscribers(server);
+    }
+    if (items[ZAP].revents) {
+      admit(server);
     }
     for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
       if (items[i].revents) {

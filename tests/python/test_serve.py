@@ -651,6 +651,16 @@ def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone
     stale = json.loads((runtime / "kernel-large.json").read_text())
     (runtime / "kernel-large.json").unlink()
     of = stale["gpufetch"]
+    public, secret = ("0" * 40, "0" * 40)
+    if zmq.has("curve"):
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+    curve_keys = [  # of which none are a pair
+        {"curve_publickey": public},
+        {"curve_secretkey": secret},
+        {"curve_publickey": public[:39], "curve_secretkey": secret[:39]},
+        {"curve_publickey": public[::-1], "curve_secretkey": secret},
+        {"curve_publickey": "~" * 40, "curve_secretkey": "~" * 40},
+    ]
     cases: list[tuple[str, bool, bool, str]] = [  # text, replaced under a name, obeyed, problem
         (json.dumps(stale), True, True, ""),
         (json.dumps({k: v for k, v in stale.items() if k != "gpufetch"}), False, True, ""),
@@ -665,6 +675,7 @@ def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone
         (json.dumps(stale | {"transport": "udp"}), True, False, "neither tcp nor ipc"),
         (json.dumps(stale | {"transport": "tcp", "ip": "::1"}), True, False, "IPv6"),
         (json.dumps(stale | {"signature_scheme": "hmac-md5"}), True, False, "hmac-sha256"),
+        *((json.dumps(stale | keys), True, False, "not a pair") for keys in curve_keys),
         ("", False, False, "no JSON object"),
         ("[]", False, False, "no JSON object"),
         (json.dumps(stale)[:99], False, False, "no JSON object"),

@@ -270,18 +270,30 @@ def test_subscriptions_take_little_memory(simulation: Simulation, count: int, nb
 # --- What they can disturb ---
 
 
+def by_hand(address: tuple[str, int], socket_type: bytes) -> socket.socket:
+    """Connect by hand, so that no thread of ZeroMQ's reads or limits anything."""
+    connection = socket.socket()
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.settimeout(20)
+        connection.connect(address)
+        connection.sendall(b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48))
+        ready = b"\5READY\x0bSocket-Type" + struct.pack(">I", len(socket_type)) + socket_type
+        connection.sendall(b"\4" + bytes([len(ready)]) + ready)
+        answer = b""
+        while len(answer) < 64 + 28:  # the server's greeting and READY
+            part = connection.recv(64 + 28 - len(answer))
+            if not part:
+                raise ConnectionResetError("the server has closed the connection")
+            answer += part
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
 def slow_subscriber(address: tuple[str, int]) -> socket.socket:
-    """Subscribe to everything by hand, so that no thread of ZeroMQ's reads what is sent."""
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-    slow.settimeout(20)
-    slow.connect(address)
-    slow.sendall(b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48))
-    ready = b"\5READY\x0bSocket-Type\0\0\0\3SUB"
-    slow.sendall(b"\4" + bytes([len(ready)]) + ready)
-    answer = b""
-    while len(answer) < 64 + 28:  # the server's greeting and READY
-        answer += slow.recv(64 + 28 - len(answer))
+    slow = by_hand(address, b"SUB")
     slow.sendall(b"\0\1\1")
     return slow
 
@@ -326,6 +338,79 @@ def test_who_sends_nothing_but_what_is_refused_loses_the_connection(
             events.close()
             socket.disable_monitor()
     assert ended[8] and not ended[7]
+
+
+def test_what_a_connection_has_left_is_not_charged_to_the_next_one(
+    simulation: Simulation,
+) -> None:
+    """The next one gets its descriptor, while the messages still wait to be looked at."""
+    address = (simulation.info["ip"], simulation.info["shell_port"])
+    is_over = threading.Event()
+
+    cut_early = []
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            try:
+                rude = by_hand(address, b"DEALER")
+            except OSError as error:
+                cut_early.append(error)
+                return
+            with contextlib.suppress(OSError), rude:
+                rude.sendall(b"\0\1x" * 20_000)
+                rude.shutdown(socket.SHUT_WR)
+                while rude.recv(1 << 16):
+                    pass
+
+    strangers = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in strangers:
+        thread.start()
+    try:
+        for _ in range(20):
+            with gf.connect("run", timeout=20) as run:
+                assert run["x"][3, :3].fetch().tolist() == [0, 0, 0]
+    finally:
+        is_over.set()
+        for thread in strangers:
+            thread.join()
+    assert not cut_early
+
+
+def test_pings_that_come_too_fast_cost_the_connection(server: gf.Server) -> None:
+    with (
+        raw_socket(server.connection_file, "hb", zmq.DEALER) as fast,
+        raw_socket(server.connection_file, "hb", zmq.REQ) as honest,
+    ):
+        events = fast.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        for number in range(60):
+            fast.send(b"%d" % number)
+        for number in range(60):
+            assert fast.poll(10_000) and fast.recv() == b"%d" % number
+        assert not events.poll(0)
+        for _ in range(200):
+            fast.send(b"ping")
+        assert events.poll(10_000)
+        honest.send(b"ping")
+        assert honest.poll(10_000) and honest.recv() == b"ping"
+        events.close()
+        fast.disable_monitor()
+
+
+@pytest.mark.parametrize("sock", ["shell", "hb"])
+def test_a_message_without_an_end_costs_the_connection(server: gf.Server, sock: str) -> None:
+    info = json.loads(Path(server.connection_file).read_text())
+    frame = b"\3" + struct.pack(">Q", 1 << 18) + bytes(1 << 18)  # and more to come
+    port = info[f"{sock}_port"]
+    with (
+        by_hand((info["ip"], port), b"DEALER") as endless,
+        raw_socket(server.connection_file, "hb", zmq.REQ) as honest,
+    ):
+        endless.settimeout(2)  # the window may be closed when the server shuts the connection down
+        with pytest.raises((ConnectionError, TimeoutError)):
+            endless.sendall(frame * 1024)
+        assert not is_established(port, endless.getsockname()[1])
+        honest.send(b"ping")
+        assert honest.poll(10_000) and honest.recv() == b"ping"
 
 
 def test_a_client_with_the_key_keeps_its_connection_beside_what_is_refused(

@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "_text": set(),
     "_outcome": {"_threads", "_core"},
     "_part": {"_checks"},
+    "_command_line": {"_text"},
     "_threads": {"_core"},
     "_tracebacks": set(),
     "_frameworks": {"_checks", "_dtypes", "_core"},
@@ -136,7 +137,7 @@ MAY_IMPORT = {
     },
     "plot": {"_planes", "_display", "_lazy", "_view", "_checks", "_threads", "_tracebacks"},
     "_demo": {"gpufetch", "_text"},
-    "__main__": {"gpufetch", "_demo", "_remote", "hdf5", "_text"},
+    "__main__": {"gpufetch", "_command_line", "_demo", "_remote", "hdf5", "_text"},
 }
 # Where the compilers look for "a/b.h".
 INCLUDE_ROOTS = ("src", "src/include", "jupyter", "")
