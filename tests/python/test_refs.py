@@ -258,6 +258,50 @@ def test_what_would_mislead_zarr_is_named(tmp_path: Path) -> None:
         gf.hdf5.references(path, inline_nbytes=-5)
 
 
+MARKED: list[tuple[Any, Any]] = [  # elements, and a _FillValue that no element equals
+    (np.array([1, 255, 3], "u1"), np.int64(-1)),
+    (np.array([1, 55537, 3], "u2"), np.int64(-9999)),
+    (np.array([0, 1, 2], "i1"), np.int64(256)),
+    (np.array([0, 5, -3], "i2"), np.nan),
+    (np.array([1, 2, 3], ">i4"), 2.5),
+    (np.array([True, False]), np.int8(-127)),
+    (np.array([1, np.inf, 3], "f4"), 1e300),
+    (np.array([1, 0, 3], ">f4"), 1e-300),
+]
+
+
+def test_elements_that_no_fill_value_equals_are_not_missing(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for number, (values, mark) in enumerate(MARKED):
+            file[str(number)] = values
+            file[str(number)].attrs["_FillValue"] = mark
+        file["equal"] = np.array([1, 2, 3], "i2")
+        file["equal"].attrs["_FillValue"] = 2.0
+        file["unsigned"] = np.array([1, -1, 3], "i1")
+        file["unsigned"].attrs.update({"_FillValue": np.uint8(255), "_Unsigned": "true"})
+    references = gf.hdf5.references(path)
+    assert read(site, sys.executable, path, written(references, tmp_path / "r.json"), "decoded")
+    with h5py.File(path, "r+") as file:
+        file["rounded"] = np.array([1, 1e20, 3], "f4")
+        file["rounded"].attrs["_FillValue"] = 1e20
+        file["text"] = np.array([b"ab", b"c"])
+        file["text"].attrs["_FillValue"] = np.bytes_(b"abc")
+    refs = gf.hdf5.references(path)["refs"]
+    rounded, text = (json.loads(refs[f"{name}/.zarray"]) for name in ("rounded", "text"))
+    assert np.float32(rounded["fill_value"]) == np.float32(1e20) and text["fill_value"] is None
+
+
+def test_chunks_never_written_that_no_fill_value_equals_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", (6,), "u1", chunks=(2,), fillvalue=255)
+        x[:2] = 1
+        x.attrs["_FillValue"] = np.int64(-1)
+    with pytest.raises(ValueError, match="never written, whose elements are not its _FillValue"):
+        gf.hdf5.references(path, inline_nbytes=0)
+
+
 # --- Over HTTP -------------------------------------------------------------------------------
 
 

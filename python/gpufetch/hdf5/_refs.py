@@ -28,6 +28,7 @@ from gpufetch.hdf5._refs_types import (
     dtype_json,
     fill_bytes,
     fill_json,
+    fitting,
     stored_dtype,
 )
 from gpufetch.hdf5._tree import Entry, Tree
@@ -297,19 +298,24 @@ class _References:
         """Set the fill value: xarray takes elements that equal it for missing ones.
 
         It is that of the attribute, which says just this, or, where elements were never written,
-        what HDF5 reads there.
+        what HDF5 reads there. An attribute that no element can equal stays one, as xarray has it.
         """
         if array.dtype.kind == "O":
             return
         marked = None
-        if "_FillValue" in attributes and np.size(dataset.attrs["_FillValue"]) == 1:
+        is_marked = "_FillValue" in attributes and np.size(dataset.attrs["_FillValue"]) == 1
+        if is_marked:
             value = np.asarray(dataset.attrs["_FillValue"]).reshape(())
             if value.dtype.kind in "OSU" and array.dtype.kind in "biufc":
                 raise Unexpressed(f"its attribute _FillValue is text, {str(value[()])!r}")
-            marked = value.astype(array.dtype)
+            kinds = array.dtype.kind, value.dtype.kind
+            if kinds in (("i", "i"), ("i", "u")) and attributes.get("_Unsigned") == "true":
+                marked = value.astype(array.dtype)  # as xarray does
+            else:
+                marked = fitting(value, array.dtype)
         if array.is_sparse:
             fill = _fill_of(dataset, array)
-            if marked is not None and marked.tobytes() != fill.tobytes():
+            if is_marked and (marked is None or marked.tobytes() != fill.tobytes()):
                 raise Unexpressed(
                     "it has chunks that were never written, whose elements are not its _FillValue"
                 )
