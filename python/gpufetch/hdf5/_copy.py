@@ -34,6 +34,8 @@ CODECS: tuple[RepackCodec, ...] = ("gpufetch", "bitshuffle-lz4", "gzip", "none")
 _GZIP_LEVEL = 4
 # A dataset of fewer bytes is not worth chunks and a filter, unless it has chunks already.
 _CHUNKED_NBYTES_MIN = 2048
+# The chunk of an axis that has no elements yet.
+_EMPTY = 1024
 # Committed types have names that begin so until all that is of them is made.
 _TEMPORARY = b".gpufetch-type-"
 
@@ -204,12 +206,18 @@ class _Copy:
                 plist.remove_filter(number)
         else:
             plist = _like(old)
-        large = old.shape and old.size and old.nbytes >= _CHUNKED_NBYTES_MIN
-        if old.memory == "objects" or not (old.layout == h5d.CHUNKED or large):
-            return plist
-        if old.layout != h5d.CHUNKED and codec != "none":
-            plist.set_chunk(chunk_shape(old.shape, old.itemsize))
-        _set_filter(plist, codec, old.itemsize)
+        is_large = bool(old.shape) and old.nbytes >= _CHUNKED_NBYTES_MIN
+        is_filtered = old.memory != "objects" and (old.layout == h5d.CHUNKED or is_large)
+        longest = old.space.get_simple_extent_dims(maxdims=True) if old.shape else ()
+        # An extensible dataset cannot have its elements in a row in the copy.
+        has_chunks = old.shape != longest or (is_filtered and codec != "none")
+        if has_chunks and old.layout != h5d.CHUNKED:
+            shape = (
+                n or min(most, _EMPTY) or 1 for n, most in zip(old.shape, longest, strict=True)
+            )
+            plist.set_chunk(chunk_shape(tuple(shape), old.itemsize))
+        if is_filtered:
+            _set_filter(plist, codec, old.itemsize)
         return plist
 
     def _copy_elements(self, path: bytes, old: Dataset) -> None:
