@@ -328,6 +328,18 @@ def test_a_damaged_chunk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["in.h5"]
 
 
+def test_a_dataset_that_hdf5_cannot_read_is_named(tmp_path: Path) -> None:
+    damaged, outside = tmp_path / "damaged.h5", tmp_path / "outside.h5"
+    with h5py.File(damaged, "w") as file:  # of the other byte order, which h5py reads
+        dataset = file.create_dataset("g/x", data=field().astype(">f8"), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), b"nonsense")
+    with h5py.File(outside, "w") as file:
+        file.create_dataset("e", (20,), "f8", external=[(str(tmp_path / "gone"), 0, 160)])
+    for path, name in ((damaged, "/g/x"), (outside, "/e")):
+        with pytest.raises(OSError, match=f"^dataset {name}: .*read"):
+            gf.hdf5.repack(path, tmp_path / "out.h5")
+
+
 def test_what_cannot_be_repacked_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="codec 'zip' is unknown: give one of gpufetch"):
         gf.hdf5.repack(tmp_path / "in.h5", tmp_path / "out.h5", codec="zip")  # type: ignore[arg-type]

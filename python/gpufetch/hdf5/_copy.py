@@ -15,6 +15,7 @@ from h5py._objects import phil
 
 from gpufetch import _core
 from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._asking import naming
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._boxes import chunk_shape
 from gpufetch.hdf5._dataset import Dataset
@@ -187,14 +188,15 @@ class _Copy:
             raise OSError(f"dataset {_path(path)} {missing}")
         if old.size:
             _check_sequences(old.tid, f"dataset {_path(path)}")
-        plist = self._layout(old)
-        tid = self._type(old.tid)
-        made = h5d.create(group, name, tid, old.space, plist, links)
-        new = Dataset(made)
-        if not new.is_readable() and new.memory != "numbers":
-            del new, made
-            group.unlink(name)
-            h5d.create(group, name, tid, old.space, self._layout(old, "gzip"), links)
+        with naming(path):
+            plist = self._layout(old)
+            tid = self._type(old.tid)
+            made = h5d.create(group, name, tid, old.space, plist, links)
+            new = Dataset(made)
+            if not new.is_readable() and new.memory != "numbers":
+                del new, made
+                group.unlink(name)
+                h5d.create(group, name, tid, old.space, self._layout(old, "gzip"), links)
 
     def _layout(self, old: Dataset, codec: str | None = None) -> Any:
         """Creation properties of the copy of a dataset."""
@@ -227,11 +229,12 @@ class _Copy:
         is_sparse = old.is_sparse() and not _has_all_chunks(new)
         chunk = new.plist.get_chunk() if new.layout == h5d.CHUNKED else None
         for start, shape in old.boxes(chunk, one_chunk=is_sparse):
-            if not is_sparse or old.has_chunk(start):
-                values = self._translated(old.read(start, shape))
-                if old.memory != new.memory:
-                    values = values.view(f"V{old.itemsize}")
-                new.write(start, values)
+            with naming(path):
+                if not is_sparse or old.has_chunk(start):
+                    values = self._translated(old.read(start, shape))
+                    if old.memory != new.memory:
+                        values = values.view(f"V{old.itemsize}")
+                    new.write(start, values)
             self._output.check()
             self._bar.advance(int(np.prod(shape)) * old.itemsize)
 
