@@ -302,6 +302,23 @@ def test_chunks_never_written_that_no_fill_value_equals_are_named(tmp_path: Path
         gf.hdf5.references(path, inline_nbytes=0)
 
 
+def test_a_name_of_a_dimension_has_one_length(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = np.zeros((3, 4))
+        file["b"] = np.ones((5, 4))  # with labels that the axes of `a` have as names by then
+        file["b"].dims[0].label, file["b"].dims[1].label = "phony_dim_0", "phony_dim_1"
+        file["c"] = np.ones((6, 6))
+    references = gf.hdf5.references(path)
+    names = [json.loads(references["refs"][f"{name}/.zattrs"]) for name in "abc"]
+    assert [attributes["_ARRAY_DIMENSIONS"] for attributes in names] == [
+        ["phony_dim_0", "phony_dim_1"],
+        ["phony_dim_2", "phony_dim_1"],
+        ["phony_dim_3", "phony_dim_4"],
+    ]
+    assert read(site, sys.executable, path, written(references, tmp_path / "r.json"), "decoded")
+
+
 # --- Over HTTP -------------------------------------------------------------------------------
 
 

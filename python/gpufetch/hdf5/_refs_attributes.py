@@ -116,9 +116,9 @@ class Dimensions:
     def _other(self, group: str, shape: tuple[int, ...], axis: int) -> str:
         """A name as netCDF gives it, one for each length, or more if a dataset has it twice."""
         key = group, shape[axis], shape[:axis].count(shape[axis])
-        taken = {name for at, name in self._lengths if at == group}
-        taken |= {name for (at, _, _), name in self._phony.items() if at == group}
         if key not in self._phony:
+            taken = {name for at, name in self._lengths if at == group}
             names = (f"phony_dim_{i}" for i in range(len(taken) + 1))
             self._phony[key] = next(name for name in names if name not in taken)
+            self._lengths[group, self._phony[key]] = shape[axis]
         return self._phony[key]
