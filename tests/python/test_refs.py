@@ -319,6 +319,61 @@ def test_a_name_of_a_dimension_has_one_length(site: Path, tmp_path: Path) -> Non
     assert read(site, sys.executable, path, written(references, tmp_path / "r.json"), "decoded")
 
 
+RECORDS: dict[str, tuple[int, dict[str, Any]]] = {  # how many of nine, and how they are stored
+    "longest": (9, {"chunks": (2, 5)}),
+    "none": (0, {"chunks": (4, 5)}),
+    "chunk cut": (6, {"chunks": (4, 3)}),
+    "whole chunks": (4, {"chunks": (2, 5), "compression": "gzip", "shuffle": True}),
+    "codec": (3, {"chunks": (2, 5), **gf.hdf5.filter_options()}),
+    "held": (3, {"chunks": (2, 5), "compression": "lzf"}),
+}
+
+
+def write_records(path: Path) -> None:
+    """Variables of an unlimited dimension as netCDF stores them; the dimension itself has three."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("t", data=np.arange(3), chunks=(2,), maxshape=(None,), fillvalue=-1)
+        file["t"].make_scale("t")
+        file["t"].attrs["_Netcdf4Dimid"] = np.int32(0)
+        for name, (count, options) in RECORDS.items():
+            made = file.create_dataset(
+                name, (count, 5), "i2", maxshape=(None, 5), fillvalue=-7, **options
+            )
+            made[...] = np.arange(count * 5).reshape(count, 5)
+            made.dims[0].attach_scale(file["t"])
+
+
+def test_records_that_a_variable_of_netcdf_lacks_are_its_fill_value(
+    site: Path, tmp_path: Path
+) -> None:
+    path, grown = tmp_path / "x.h5", tmp_path / "grown.h5"
+    write_records(path)
+    references = gf.hdf5.references(path)
+    small = gf.hdf5.references(path, inline_nbytes=100)  # which hold no chunk of codec
+    write_records(grown)
+    with h5py.File(grown, "r+") as file:
+        for name in ("t", *RECORDS):
+            file[name].resize(9, axis=0)
+            attributes = json.loads(references["refs"][f"{name}/.zattrs"])
+            assert attributes["_ARRAY_DIMENSIONS"][0] == "t"
+    assert json.loads(small["refs"]["none/.zarray"])["fill_value"] == -7
+    for made in (references, small):
+        assert read(site, sys.executable, grown, written(made, tmp_path / "refs.json")) == 7
+
+
+def test_records_that_a_variable_of_netcdf_lacks_and_has_no_fill_value_for_are_named(
+    tmp_path: Path,
+) -> None:
+    write_records(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        bare = file.create_dataset("bare", (4, 5), "i2", maxshape=(None, 5), chunks=(2, 5))
+        bare.dims[0].attach_scale(file["t"])
+    left: list[str] = []
+    refs = gf.hdf5.references(tmp_path / "x.h5", leave_out=left.append)["refs"]
+    assert len(left) == 1 and "t/0" in refs
+    assert left[0].startswith("/bare: it has the records of (4, 5), in netCDF it has the shape (9,")
+
+
 # --- Over HTTP -------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "dtype_json",
     "fill_json",
     "fitting",
+    "has_fill",
     "stored_dtype",
 ]
 
@@ -165,3 +166,10 @@ def fill_bytes(dataset: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if is_defined and plist.get_fill_time() != h5d.FILL_TIME_NEVER:
         plist.get_fill_value(value)
     return value
+
+
+def has_fill(dataset: Any) -> bool:
+    """Whether elements of netCDF's that were never written have the fill value of HDF5."""
+    plist = dataset.id.get_create_plist()
+    is_defined = plist.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
+    return bool(is_defined and plist.get_fill_time() != h5d.FILL_TIME_NEVER)
