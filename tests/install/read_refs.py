@@ -1,9 +1,10 @@
 """Reads an HDF5 file by its references, and compares every element with what h5py reads.
 
-    python read_refs.py FILE REFS.json [xarray]
+    python read_refs.py FILE REFS.json [xarray | decoded]
 
-With xarray, also groups by xarray, decoded in parallel by Dask. Prints how many arrays there were.
-The references may lead to another place than FILE, such as a server.
+With xarray, also groups by xarray, decoded in parallel by Dask; with decoded, the file's datasets
+by xarray, compared with what it makes of the elements and attributes that h5py reads. Prints how
+many arrays there were. The references may lead to another place than FILE, such as a server.
 """
 
 import json
@@ -103,6 +104,16 @@ def compare_xarray(file, references):
         compare(name, unwritten[name].values, file[f"unwritten/{name}"][...])
 
 
+def compare_decoded(file, references):
+    import xarray
+
+    found = xarray.open_zarr(store_of(references), consolidated=False, zarr_format=2, chunks=None)
+    for name, dataset in file.items():
+        variable = found[name].dims, dataset[()], dict(dataset.attrs)
+        expected = xarray.decode_cf(xarray.Dataset({name: variable}))
+        compare(name, found[name].values, expected[name].values)
+
+
 def main():
     warnings.simplefilter("ignore")
     path, references, *options = sys.argv[1:]
@@ -112,6 +123,8 @@ def main():
         count = compare_all(file, references)
         if options == ["xarray"]:
             compare_xarray(file, references)
+        if options == ["decoded"]:
+            compare_decoded(file, references)
     print(count)
 
 

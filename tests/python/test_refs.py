@@ -258,6 +258,122 @@ def test_what_would_mislead_zarr_is_named(tmp_path: Path) -> None:
         gf.hdf5.references(path, inline_nbytes=-5)
 
 
+MARKED: list[tuple[Any, Any]] = [  # elements, and a _FillValue that no element equals
+    (np.array([1, 255, 3], "u1"), np.int64(-1)),
+    (np.array([1, 55537, 3], "u2"), np.int64(-9999)),
+    (np.array([0, 1, 2], "i1"), np.int64(256)),
+    (np.array([0, 5, -3], "i2"), np.nan),
+    (np.array([1, 2, 3], ">i4"), 2.5),
+    (np.array([True, False]), np.int8(-127)),
+    (np.array([1, np.inf, 3], "f4"), 1e300),
+    (np.array([1, 0, 3], ">f4"), 1e-300),
+]
+
+
+def test_elements_that_no_fill_value_equals_are_not_missing(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for number, (values, mark) in enumerate(MARKED):
+            file[str(number)] = values
+            file[str(number)].attrs["_FillValue"] = mark
+        file["equal"] = np.array([1, 2, 3], "i2")
+        file["equal"].attrs["_FillValue"] = 2.0
+        file["unsigned"] = np.array([1, -1, 3], "i1")
+        file["unsigned"].attrs.update({"_FillValue": np.uint8(255), "_Unsigned": "true"})
+    references = gf.hdf5.references(path)
+    assert read(site, sys.executable, path, written(references, tmp_path / "r.json"), "decoded")
+    with h5py.File(path, "r+") as file:
+        file["rounded"] = np.array([1, 1e20, 3], "f4")
+        file["rounded"].attrs["_FillValue"] = 1e20
+        file["text"] = np.array([b"ab", b"c"])
+        file["text"].attrs["_FillValue"] = np.bytes_(b"abc")
+    refs = gf.hdf5.references(path)["refs"]
+    rounded, text = (json.loads(refs[f"{name}/.zarray"]) for name in ("rounded", "text"))
+    assert np.float32(rounded["fill_value"]) == np.float32(1e20) and text["fill_value"] is None
+
+
+def test_chunks_never_written_that_no_fill_value_equals_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", (6,), "u1", chunks=(2,), fillvalue=255)
+        x[:2] = 1
+        x.attrs["_FillValue"] = np.int64(-1)
+    with pytest.raises(ValueError, match="never written, whose elements are not its _FillValue"):
+        gf.hdf5.references(path, inline_nbytes=0)
+
+
+def test_a_name_of_a_dimension_has_one_length(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = np.zeros((3, 4))
+        file["b"] = np.ones((5, 4))  # with labels that the axes of `a` have as names by then
+        file["b"].dims[0].label, file["b"].dims[1].label = "phony_dim_0", "phony_dim_1"
+        file["c"] = np.ones((6, 6))
+    references = gf.hdf5.references(path)
+    names = [json.loads(references["refs"][f"{name}/.zattrs"]) for name in "abc"]
+    assert [attributes["_ARRAY_DIMENSIONS"] for attributes in names] == [
+        ["phony_dim_0", "phony_dim_1"],
+        ["phony_dim_2", "phony_dim_1"],
+        ["phony_dim_3", "phony_dim_4"],
+    ]
+    assert read(site, sys.executable, path, written(references, tmp_path / "r.json"), "decoded")
+
+
+RECORDS: dict[str, tuple[int, dict[str, Any]]] = {  # how many of nine, and how they are stored
+    "longest": (9, {"chunks": (2, 5)}),
+    "none": (0, {"chunks": (4, 5)}),
+    "chunk cut": (6, {"chunks": (4, 3)}),
+    "whole chunks": (4, {"chunks": (2, 5), "compression": "gzip", "shuffle": True}),
+    "codec": (3, {"chunks": (2, 5), **gf.hdf5.filter_options()}),
+    "held": (3, {"chunks": (2, 5), "compression": "lzf"}),
+}
+
+
+def write_records(path: Path) -> None:
+    """Variables of an unlimited dimension as netCDF stores them; the dimension itself has three."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("t", data=np.arange(3), chunks=(2,), maxshape=(None,), fillvalue=-1)
+        file["t"].make_scale("t")
+        file["t"].attrs["_Netcdf4Dimid"] = np.int32(0)
+        for name, (count, options) in RECORDS.items():
+            made = file.create_dataset(
+                name, (count, 5), "i2", maxshape=(None, 5), fillvalue=-7, **options
+            )
+            made[...] = np.arange(count * 5).reshape(count, 5)
+            made.dims[0].attach_scale(file["t"])
+
+
+def test_records_that_a_variable_of_netcdf_lacks_are_its_fill_value(
+    site: Path, tmp_path: Path
+) -> None:
+    path, grown = tmp_path / "x.h5", tmp_path / "grown.h5"
+    write_records(path)
+    references = gf.hdf5.references(path)
+    small = gf.hdf5.references(path, inline_nbytes=100)  # which hold no chunk of codec
+    write_records(grown)
+    with h5py.File(grown, "r+") as file:
+        for name in ("t", *RECORDS):
+            file[name].resize(9, axis=0)
+            attributes = json.loads(references["refs"][f"{name}/.zattrs"])
+            assert attributes["_ARRAY_DIMENSIONS"][0] == "t"
+    assert json.loads(small["refs"]["none/.zarray"])["fill_value"] == -7
+    for made in (references, small):
+        assert read(site, sys.executable, grown, written(made, tmp_path / "refs.json")) == 7
+
+
+def test_records_that_a_variable_of_netcdf_lacks_and_has_no_fill_value_for_are_named(
+    tmp_path: Path,
+) -> None:
+    write_records(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        bare = file.create_dataset("bare", (4, 5), "i2", maxshape=(None, 5), chunks=(2, 5))
+        bare.dims[0].attach_scale(file["t"])
+    left: list[str] = []
+    refs = gf.hdf5.references(tmp_path / "x.h5", leave_out=left.append)["refs"]
+    assert len(left) == 1 and "t/0" in refs
+    assert left[0].startswith("/bare: it has the records of (4, 5), in netCDF it has the shape (9,")
+
+
 # --- Over HTTP -------------------------------------------------------------------------------
 
 

@@ -235,6 +235,50 @@ def test_boxes_tile_the_shape_along_the_chunks() -> None:
         assert all(c <= n for c, n in zip(chunk, shape, strict=True))
 
 
+EXTENSIBLE: list[tuple[tuple[int, ...], tuple[int | None, ...]]] = [
+    ((10,), (None,)),
+    ((4, 500), (None, 500)),
+    ((0, 3), (None, 3)),
+    ((0,), (5,)),
+    ((2, 0), (2, 7)),
+]
+
+
+@pytest.mark.parametrize("codec", ["gpufetch", "gzip", "none"])
+def test_virtual_and_external_datasets_stay_extensible(tmp_path: Path, codec: Any) -> None:
+    path, once, twice = (tmp_path / f"{name}.h5" for name in ("x", "once", "twice"))
+    with h5py.File(path, "w") as file:
+        for number, (shape, most) in enumerate(EXTENSIBLE):
+            values = np.arange(np.prod(shape, dtype=int), dtype="f4").reshape(shape)
+            file[f"source {number}"] = values
+            layout = h5py.VirtualLayout(shape, "f4", maxshape=most)
+            if values.size:
+                layout[...] = h5py.VirtualSource(file[f"source {number}"])
+            file.create_virtual_dataset(f"virtual {number}", layout)
+            if most[1:] == shape[1:]:  # HDF5 lets files outside extend along the first axis alone
+                outside = [(str(tmp_path / f"{number}.raw"), 0, h5py.h5f.UNLIMITED)]
+                made = file.create_dataset(
+                    f"external {number}", shape, "f4", maxshape=most, external=outside
+                )
+                made[...] = values
+        text = h5py.VirtualLayout((2,), h5py.string_dtype(), maxshape=(None,))
+        file["text"] = ["a", "bc"]
+        text[...] = h5py.VirtualSource(file["text"])
+        file.create_virtual_dataset("virtual text", text)
+    gf.hdf5.repack(path, once, codec=codec)
+    gf.hdf5.repack(once, twice, codec=codec)
+    with h5py.File(path) as old, h5py.File(twice, "r+") as new:
+        for name, dataset in old.items():
+            assert new[name].maxshape == dataset.maxshape, name
+            assert np.array_equal(new[name][...], dataset[...]), name
+        for number, (shape, most) in enumerate(EXTENSIBLE):
+            longer = tuple(m or n + 2 for n, m in zip(shape, most, strict=True))
+            new[f"virtual {number}"].resize(longer)
+            new[f"virtual {number}"][...] = 7
+    with h5py.File(twice) as new:
+        assert all((new[f"virtual {number}"][...] == 7).all() for number in range(len(EXTENSIBLE)))
+
+
 # --- What does not fit ----------------------------------------------------------------------------
 
 
@@ -282,6 +326,18 @@ def test_a_damaged_chunk_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises((OSError, gf.Error), match="chunk"):
         gf.hdf5.repack(path, tmp_path / "out.h5")
     assert [p.name for p in tmp_path.iterdir()] == ["in.h5"]
+
+
+def test_a_dataset_that_hdf5_cannot_read_is_named(tmp_path: Path) -> None:
+    damaged, outside = tmp_path / "damaged.h5", tmp_path / "outside.h5"
+    with h5py.File(damaged, "w") as file:  # of the other byte order, which h5py reads
+        dataset = file.create_dataset("g/x", data=field().astype(">f8"), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), b"nonsense")
+    with h5py.File(outside, "w") as file:
+        file.create_dataset("e", (20,), "f8", external=[(str(tmp_path / "gone"), 0, 160)])
+    for path, name in ((damaged, "/g/x"), (outside, "/e")):
+        with pytest.raises(OSError, match=f"^dataset {name}: .*read"):
+            gf.hdf5.repack(path, tmp_path / "out.h5")
 
 
 def test_what_cannot_be_repacked_is_named(tmp_path: Path) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
 from h5py import h5a, h5l
+
+from gpufetch import _core
 
 __all__ = [
     "FAILURES",
@@ -19,6 +23,7 @@ __all__ = [
     "has_link",
     "io_errno",
     "link_class",
+    "naming",
     "open_object",
     "require_object",
 ]
@@ -49,6 +54,21 @@ def io_errno(*errors: BaseException | None) -> int:
 
 def _text(error: BaseException) -> str:
     return str(error.args[-1] if error.args else error)
+
+
+@contextmanager
+def naming(path: bytes) -> Iterator[None]:
+    """Name the dataset in what h5py raises meanwhile; gpufetch's own errors name it already."""
+    try:
+        yield
+    except _core.Error:
+        raise
+    except FAILURES as error:
+        text = f"dataset {path.decode(errors='replace')}: {_text(error)}"
+        if isinstance(error, ValueError):
+            raise ValueError(text) from error
+        code = io_errno(error)
+        raise (OSError(code, text) if code else OSError(text)) from error
 
 
 def _failure(group: h5py.Group, name: str | bytes, error: BaseException) -> OSError:

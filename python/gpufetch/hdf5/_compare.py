@@ -11,6 +11,7 @@ import numpy as np
 from h5py import h5d, h5s
 
 from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._asking import naming
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._tree import Tree
@@ -49,7 +50,8 @@ def _compare_dataset(old: Tree, new: Tree, path: bytes, a: Dataset, bar: Progres
     a.read_by_hdf5()
     b.read_by_hdf5()
     for start, shape in b.boxes():
-        x, y = a.read(start, shape), b.read(start, shape)
+        with naming(path):
+            x, y = a.read(start, shape), b.read(start, shape)
         if not _same(old, new, x, y):
             raise _difference(path, f"an element of the box from {start} on")
         bar.advance(int(np.prod(shape)) * a.itemsize)

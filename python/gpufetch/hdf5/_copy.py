@@ -15,6 +15,7 @@ from h5py._objects import phil
 
 from gpufetch import _core
 from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._asking import naming
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._boxes import chunk_shape
 from gpufetch.hdf5._dataset import Dataset
@@ -34,6 +35,8 @@ CODECS: tuple[RepackCodec, ...] = ("gpufetch", "bitshuffle-lz4", "gzip", "none")
 _GZIP_LEVEL = 4
 # A dataset of fewer bytes is not worth chunks and a filter, unless it has chunks already.
 _CHUNKED_NBYTES_MIN = 2048
+# The chunk of an axis that has no elements yet.
+_EMPTY = 1024
 # Committed types have names that begin so until all that is of them is made.
 _TEMPORARY = b".gpufetch-type-"
 
@@ -185,14 +188,15 @@ class _Copy:
             raise OSError(f"dataset {_path(path)} {missing}")
         if old.size:
             _check_sequences(old.tid, f"dataset {_path(path)}")
-        plist = self._layout(old)
-        tid = self._type(old.tid)
-        made = h5d.create(group, name, tid, old.space, plist, links)
-        new = Dataset(made)
-        if not new.is_readable() and new.memory != "numbers":
-            del new, made
-            group.unlink(name)
-            h5d.create(group, name, tid, old.space, self._layout(old, "gzip"), links)
+        with naming(path):
+            plist = self._layout(old)
+            tid = self._type(old.tid)
+            made = h5d.create(group, name, tid, old.space, plist, links)
+            new = Dataset(made)
+            if not new.is_readable() and new.memory != "numbers":
+                del new, made
+                group.unlink(name)
+                h5d.create(group, name, tid, old.space, self._layout(old, "gzip"), links)
 
     def _layout(self, old: Dataset, codec: str | None = None) -> Any:
         """Creation properties of the copy of a dataset."""
@@ -204,12 +208,18 @@ class _Copy:
                 plist.remove_filter(number)
         else:
             plist = _like(old)
-        large = old.shape and old.size and old.nbytes >= _CHUNKED_NBYTES_MIN
-        if old.memory == "objects" or not (old.layout == h5d.CHUNKED or large):
-            return plist
-        if old.layout != h5d.CHUNKED and codec != "none":
-            plist.set_chunk(chunk_shape(old.shape, old.itemsize))
-        _set_filter(plist, codec, old.itemsize)
+        is_large = bool(old.shape) and old.nbytes >= _CHUNKED_NBYTES_MIN
+        is_filtered = old.memory != "objects" and (old.layout == h5d.CHUNKED or is_large)
+        longest = old.space.get_simple_extent_dims(maxdims=True) if old.shape else ()
+        # An extensible dataset cannot have its elements in a row in the copy.
+        has_chunks = old.shape != longest or (is_filtered and codec != "none")
+        if has_chunks and old.layout != h5d.CHUNKED:
+            shape = (
+                n or min(most, _EMPTY) or 1 for n, most in zip(old.shape, longest, strict=True)
+            )
+            plist.set_chunk(chunk_shape(tuple(shape), old.itemsize))
+        if is_filtered:
+            _set_filter(plist, codec, old.itemsize)
         return plist
 
     def _copy_elements(self, path: bytes, old: Dataset) -> None:
@@ -219,11 +229,12 @@ class _Copy:
         is_sparse = old.is_sparse() and not _has_all_chunks(new)
         chunk = new.plist.get_chunk() if new.layout == h5d.CHUNKED else None
         for start, shape in old.boxes(chunk, one_chunk=is_sparse):
-            if not is_sparse or old.has_chunk(start):
-                values = self._translated(old.read(start, shape))
-                if old.memory != new.memory:
-                    values = values.view(f"V{old.itemsize}")
-                new.write(start, values)
+            with naming(path):
+                if not is_sparse or old.has_chunk(start):
+                    values = self._translated(old.read(start, shape))
+                    if old.memory != new.memory:
+                        values = values.view(f"V{old.itemsize}")
+                    new.write(start, values)
             self._output.check()
             self._bar.advance(int(np.prod(shape)) * old.itemsize)
 

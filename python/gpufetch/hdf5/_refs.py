@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import h5py
@@ -28,6 +29,8 @@ from gpufetch.hdf5._refs_types import (
     dtype_json,
     fill_bytes,
     fill_json,
+    fitting,
+    has_fill,
     stored_dtype,
 )
 from gpufetch.hdf5._tree import Entry, Tree
@@ -124,6 +127,9 @@ class _References:
                     self._add_group(_key(entry.path), item)
                 elif isinstance(item, h5py.Dataset) and not is_dimension_alone(item):
                     found.append((_key(entry.path), item))
+        for _, dataset in found:
+            with suppress(*FAILURES):  # it is noted when the dataset is added
+                self._dimensions.note(dataset)
         for key, dataset in sorted(found, key=lambda item: not item[1].is_scale):
             with self._noted(b"/" + key.encode()):
                 self._add_dataset(key, dataset)
@@ -173,27 +179,32 @@ class _References:
             raise Unexpressed("Zarr has nothing for a null dataspace")
         if dataset.is_virtual:
             raise Unexpressed("it is virtual: write references of its sources")
+        shape = self._dimensions.shape(dataset)
+        if shape != dataset.shape and not has_fill(dataset):
+            raise Unexpressed(
+                f"it has the records of {dataset.shape}, in netCDF it has the shape {shape}, and "
+                "there is no fill value for the others: write them first"
+            )
         try:
-            array = self._stored(dataset)
+            array = self._stored(dataset, shape)
         except Unexpressed as error:
-            array = self._held(dataset, error)
+            array = self._held(dataset, shape, error)
         attributes = self._attributes(dataset)
         self._give_fill(dataset, array, attributes)
-        extra = array.shape[dataset.ndim :]
-        names = self._dimensions.names(key.rpartition("/")[0], dataset, extra)
+        names = self._dimensions.names(key.rpartition("/")[0], dataset, array.shape)
         attributes["_ARRAY_DIMENSIONS"] = names
         self._set(key, ".zarray", array.json())
         self._set(key, ".zattrs", attributes)
         for at, value in array.chunks.items():
             self.refs[f"{key}/{'.'.join(map(str, at)) or '0'}"] = value
 
-    def _stored(self, dataset: h5py.Dataset) -> _Array:
+    def _stored(self, dataset: h5py.Dataset, shape: tuple[int, ...]) -> _Array:
         """A dataset whose bytes in the file Zarr can read."""
         dtype, extra = stored_dtype(dataset.id.get_type())
         plist = dataset.id.get_create_plist()
         if plist.get_layout() == h5d.CHUNKED:
-            return self._chunked(dataset, dtype, extra)
-        shape = (*dataset.shape, *extra)
+            return self._chunked(dataset, shape, dtype, extra)
+        shape = (*shape, *extra)
         if plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count():
             raise Unexpressed("its elements are not in a row in the file")
         array = _Array(dtype, shape, split_rows(shape, dtype.itemsize))
@@ -213,14 +224,18 @@ class _References:
         return array
 
     def _chunked(
-        self, dataset: h5py.Dataset, dtype: np.dtype[Any], extra: tuple[int, ...]
+        self,
+        dataset: h5py.Dataset,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        extra: tuple[int, ...],
     ) -> _Array:
         plist = dataset.id.get_create_plist()
         filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-        array = _Array(dtype, (*dataset.shape, *extra), (*dataset.chunks, *extra))
+        array = _Array(dtype, (*shape, *extra), (*dataset.chunks, *extra))
         nbytes = dtype.itemsize * int(np.prod(array.chunk, dtype=object))
         array.codecs = codecs_of(filters, dtype, nbytes)
-        places = Places(dataset, self._raw)
+        places = Places(dataset, shape, self._raw)
         if any(codec["id"] == "imagecodecs_lz4h5" for codec in array.codecs):
             places.check_bitshuffle()
         end = (0,) * len(extra)
@@ -260,26 +275,26 @@ class _References:
             array.chunks.update(((*at, *end), chunk) for at in places.missing())
             array.is_sparse = False
 
-    def _held(self, dataset: h5py.Dataset, reason: Unexpressed) -> _Array:
+    def _held(self, dataset: h5py.Dataset, shape: tuple[int, ...], reason: Unexpressed) -> _Array:
         """A small dataset whose elements the references hold, as h5py reads them."""
         kind = dataset.id.get_type()
-        nbytes = dataset.size * kind.get_size()
+        nbytes = math.prod(shape) * kind.get_size()
         if nbytes > self._inline_nbytes:
             raise Unexpressed(f"{reason}, and its {nbytes} bytes are too many to hold (--inline)")
         if h5py.check_string_dtype(dataset.dtype) is not None and dataset.dtype.kind == "O":
-            return self._text(dataset)
+            return self._text(dataset, shape)
         if holds(kind, *_ELSEWHERE):
             raise reason
-        values = np.asarray(dataset[()])
+        values = _longer(dataset, shape)
         dtype_json(values.dtype)
         array = _Array(values.dtype, values.shape, tuple(max(n, 1) for n in values.shape))
         if values.size:
             array.chunks[(0,) * values.ndim] = inline(values.tobytes())
         return array
 
-    def _text(self, dataset: h5py.Dataset) -> _Array:
+    def _text(self, dataset: h5py.Dataset, shape: tuple[int, ...]) -> _Array:
         """Text of variable length, in one chunk of numcodecs' vlen-utf8."""
-        values = np.asarray(dataset[()], object)
+        values = _longer(dataset, shape)
         data = [len(values.reshape(-1)).to_bytes(4, "little")]
         for item in values.reshape(-1):
             item.decode()  # UnicodeDecodeError is a ValueError, and says what is wrong
@@ -297,19 +312,24 @@ class _References:
         """Set the fill value: xarray takes elements that equal it for missing ones.
 
         It is that of the attribute, which says just this, or, where elements were never written,
-        what HDF5 reads there.
+        what HDF5 reads there. An attribute that no element can equal stays one, as xarray has it.
         """
         if array.dtype.kind == "O":
             return
         marked = None
-        if "_FillValue" in attributes and np.size(dataset.attrs["_FillValue"]) == 1:
+        is_marked = "_FillValue" in attributes and np.size(dataset.attrs["_FillValue"]) == 1
+        if is_marked:
             value = np.asarray(dataset.attrs["_FillValue"]).reshape(())
             if value.dtype.kind in "OSU" and array.dtype.kind in "biufc":
                 raise Unexpressed(f"its attribute _FillValue is text, {str(value[()])!r}")
-            marked = value.astype(array.dtype)
+            kinds = array.dtype.kind, value.dtype.kind
+            if kinds in (("i", "i"), ("i", "u")) and attributes.get("_Unsigned") == "true":
+                marked = value.astype(array.dtype)  # as xarray does
+            else:
+                marked = fitting(value, array.dtype)
         if array.is_sparse:
             fill = _fill_of(dataset, array)
-            if marked is not None and marked.tobytes() != fill.tobytes():
+            if is_marked and (marked is None or marked.tobytes() != fill.tobytes()):
                 raise Unexpressed(
                     "it has chunks that were never written, whose elements are not its _FillValue"
                 )
@@ -353,9 +373,19 @@ class _Array:
 def _fill_of(dataset: h5py.Dataset, array: _Array) -> np.ndarray[Any, Any]:
     """The scalar that HDF5 reads where nothing was written."""
     value = fill_bytes(dataset, array.dtype)
-    if array.shape != dataset.shape and any(value.tobytes()):
+    if len(array.shape) != dataset.ndim and any(value.tobytes()):
         raise Unexpressed("it has a fill value whose elements are arrays")
     return value
+
+
+def _longer(dataset: h5py.Dataset, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The elements that h5py reads, and the fill value for the others of a longer shape."""
+    values = np.asarray(dataset[()], "O" if dataset.dtype.kind == "O" else None)
+    if shape == dataset.shape:
+        return values
+    longer = np.full(shape, dataset.fillvalue, values.dtype)
+    longer[tuple(map(slice, dataset.shape))] = values
+    return longer
 
 
 def _key(path: bytes) -> str:

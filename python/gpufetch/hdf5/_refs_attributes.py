@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5a, h5o
 
 from gpufetch.hdf5._asking import FAILURES
 from gpufetch.hdf5._refs_types import Unexpressed
@@ -82,33 +84,36 @@ def is_dimension_alone(dataset: h5py.Dataset) -> bool:
 
 
 class Dimensions:
-    """Names for the axes of a group's datasets: of each, all axes have one length in that group."""
+    """Names for the axes of a group's datasets: of each, all axes have one length in that group.
+
+    An unlimited dimension of netCDF is as long as its longest variable in the file.
+    """
 
     def __init__(self) -> None:
+        self._records: dict[tuple[int, int], int] = {}
         self._lengths: dict[tuple[str, str], int] = {}
         self._phony: dict[tuple[str, int, int], str] = {}
 
-    def names(self, group: str, dataset: h5py.Dataset, extra: tuple[int, ...]) -> list[str]:
-        """A name for each axis, and for those that an array type adds."""
-        wanted = [self._wanted(dataset, axis) for axis in range(dataset.ndim)]
-        wanted += [None] * len(extra)
-        shape = (*dataset.shape, *extra)
+    def note(self, dataset: h5py.Dataset) -> None:
+        """Note the lengths of a dataset before shape() is asked for any."""
+        for axis, dimension in _unlimited(dataset):
+            self._records[dimension] = max(dataset.shape[axis], self._records.get(dimension, 0))
+
+    def shape(self, dataset: h5py.Dataset) -> tuple[int, ...]:
+        """The shape that netCDF gives a dataset, whose records may end before its dimension's."""
+        shape = list(dataset.shape)
+        for axis, dimension in _unlimited(dataset):
+            shape[axis] = self._records[dimension]
+        return tuple(shape)
+
+    def names(self, group: str, dataset: h5py.Dataset, shape: tuple[int, ...]) -> list[str]:
+        """A name for each axis of a shape, and for those that an array type adds."""
+        wanted = [_wanted(dataset, axis) for axis in range(dataset.ndim)]
+        wanted += [None] * (len(shape) - dataset.ndim)
         return [
             name if name and self._fits(group, name, length) else self._other(group, shape, axis)
             for axis, (name, length) in enumerate(zip(wanted, shape, strict=True))
         ]
-
-    def _wanted(self, dataset: h5py.Dataset, axis: int) -> str | None:
-        """The name of the scale along an axis, or its label; None without either."""
-        try:
-            dimension = dataset.dims[axis]
-            name = dimension[0].name if len(dimension) else None
-            label = str(dimension.label)
-        except (*FAILURES, UnicodeError):
-            return None
-        if name is None and not label and dataset.is_scale and dataset.ndim == 1:
-            name = dataset.name
-        return name.rsplit("/", 1)[-1] if name else label or None
 
     def _fits(self, group: str, name: str, length: int) -> bool:
         return self._lengths.setdefault((group, name), length) == length
@@ -116,9 +121,40 @@ class Dimensions:
     def _other(self, group: str, shape: tuple[int, ...], axis: int) -> str:
         """A name as netCDF gives it, one for each length, or more if a dataset has it twice."""
         key = group, shape[axis], shape[:axis].count(shape[axis])
-        taken = {name for at, name in self._lengths if at == group}
-        taken |= {name for (at, _, _), name in self._phony.items() if at == group}
         if key not in self._phony:
+            taken = {name for at, name in self._lengths if at == group}
             names = (f"phony_dim_{i}" for i in range(len(taken) + 1))
             self._phony[key] = next(name for name in names if name not in taken)
+            self._lengths[group, self._phony[key]] = shape[axis]
         return self._phony[key]
+
+
+def _scale(dataset: h5py.Dataset, axis: int) -> h5py.Dataset | None:
+    """The scale along an axis; None without one."""
+    try:
+        dimension = dataset.dims[axis]
+        if len(dimension):
+            return dimension[0]
+        is_own = dataset.is_scale and dataset.ndim == 1 and not dimension.label
+    except (*FAILURES, UnicodeError):
+        return None
+    return dataset if is_own else None
+
+
+def _wanted(dataset: h5py.Dataset, axis: int) -> str | None:
+    """The name of the scale along an axis, or its label; None without either."""
+    scale = _scale(dataset, axis)
+    try:
+        name = scale.name if scale is not None else None
+        return name.rsplit("/", 1)[-1] if name else str(dataset.dims[axis].label) or None
+    except (*FAILURES, UnicodeError):
+        return None
+
+
+def _unlimited(dataset: h5py.Dataset) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The axes along unlimited dimensions of netCDF, and what identifies the dimension."""
+    for axis, most in enumerate(dataset.maxshape or ()):
+        scale = _scale(dataset, axis) if most is None else None
+        if scale is not None and h5a.exists(scale.id, b"_Netcdf4Dimid"):
+            info = h5o.get_info(scale.id)
+            yield axis, (info.fileno, info.addr)

@@ -35,14 +35,15 @@ def inline(data: bytes) -> str:
 class Places:
     """Where the chunks of a chunked dataset lie: offset and size by their numbers along each axis.
 
+    `shape` is that which the dataset has, or a longer one, in which the other chunks are missing.
     `past` are those that were stored past a filter, and the edge's where they may have been.
     Unexpressed where HDF5 does not say where its chunks are, which is tried by reading some.
     """
 
-    def __init__(self, dataset: h5py.Dataset, file: BinaryIO) -> None:
+    def __init__(self, dataset: h5py.Dataset, shape: tuple[int, ...], file: BinaryIO) -> None:
         self._dataset, self._file = dataset, file
         self.chunk: tuple[int, ...] = dataset.chunks
-        ends = zip(dataset.shape, self.chunk, strict=True)
+        ends = zip(shape, self.chunk, strict=True)
         self.counts = tuple(-(-n // c) for n, c in ends)
         self.of: dict[tuple[int, ...], tuple[int, int]] = {}
         self.past: list[tuple[int, ...]] = []
@@ -56,7 +57,7 @@ class Places:
     def _note(self, info: Any) -> None:
         self._listed_count += 1
         at = tuple(o // c for o, c in zip(info.chunk_offset, self.chunk, strict=True))
-        if any(i >= n for i, n in zip(at, self.counts, strict=True)):
+        if any(o >= n for o, n in zip(info.chunk_offset, self._dataset.shape, strict=True)):
             return
         if info.filter_mask or (self._is_filtered and self._may_be_plain(info)):
             self.past.append(at)

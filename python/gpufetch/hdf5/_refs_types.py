@@ -12,7 +12,16 @@ from h5py import h5d, h5t, h5z
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_IDS, Filter, filter_name
 from gpufetch.hdf5._types import type_name
 
-__all__ = ["Codec", "Unexpressed", "codecs_of", "dtype_json", "fill_json", "stored_dtype"]
+__all__ = [
+    "Codec",
+    "Unexpressed",
+    "codecs_of",
+    "dtype_json",
+    "fill_json",
+    "fitting",
+    "has_fill",
+    "stored_dtype",
+]
 
 Codec = dict[str, Any]
 """A codec as .zarray names it: its id and settings."""
@@ -58,6 +67,25 @@ def dtype_json(dtype: np.dtype[Any]) -> Any:
     if dtype.kind not in "biufcSVmM" or dtype.itemsize == 0 or dtype.char in "gG":
         raise Unexpressed(f"Zarr has no dtype {dtype}")
     return dtype.str
+
+
+def fitting(value: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """A number or text, of no axes, as an element of `dtype`; None where no element equals it.
+
+    A floating-point number may be rounded, though neither to infinity nor to zero.
+    """
+    if dtype.kind == "S" and value.dtype.kind in "SUO":
+        text = value.astype(dtype)
+        return text if text == value.astype("S") else None
+    if dtype.kind not in "biufc" or value.dtype.kind not in "biufc":
+        return None
+    with np.errstate(all="ignore"):
+        made = value.astype(dtype)
+    if dtype.kind in "fc":
+        is_same = np.isfinite(made) == np.isfinite(value) and (made == 0) == (value == 0)
+    else:
+        is_same = made == value
+    return made if is_same else None
 
 
 def fill_json(dtype: np.dtype[Any], value: np.ndarray[Any, Any]) -> Any:
@@ -138,3 +166,10 @@ def fill_bytes(dataset: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if is_defined and plist.get_fill_time() != h5d.FILL_TIME_NEVER:
         plist.get_fill_value(value)
     return value
+
+
+def has_fill(dataset: Any) -> bool:
+    """Whether elements of netCDF's that were never written have the fill value of HDF5."""
+    plist = dataset.id.get_create_plist()
+    is_defined = plist.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
+    return bool(is_defined and plist.get_fill_time() != h5d.FILL_TIME_NEVER)
