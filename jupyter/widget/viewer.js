@@ -383,13 +383,13 @@ export function chosenLimits(chosen, found, scale) {
 
 /**
  * A value of a tile as it is in the tensor. A tile of logarithms has a plain one, whose numbers are
- * taken where they are not too small for it.
+ * taken where it holds them.
  */
 export function valueAt(tile, i) {
   const { plain } = tile;
   const value = tile.values[i] * tile.unit + tile.offset;
   if (!plain) return value;
-  const isSmall = Math.abs(plain.values[i]) < FLOAT32_NORMAL && value > -Infinity;
+  const isSmall = value > -Infinity && Math.exp(value) < plain.held_from;
   return isSmall ? Math.exp(value) : valueAt(plain, i);
 }
 
@@ -1556,7 +1556,7 @@ export class Output {
   /** The tile to draw by a key: that of logarithms where those are needed, and are here. */
   tileOf(key) {
     const plain = this.cache.get(key);
-    const needsLogs = plain?.underflows && this.state.scale === "log";
+    const needsLogs = plain?.held_from && this.state.scale === "log";
     return (needsLogs && this.cache.get(logsKey(key))) || plain;
   }
 
@@ -1575,7 +1575,7 @@ export class Output {
     let plain;
     if (isKnown()) {
       plain = this.cache.tiles.get(key);
-      if (!plain?.underflows || this.state.scale !== "log") return [];
+      if (!plain?.held_from || this.state.scale !== "log") return [];
       key = logsKey(key);
       if (isKnown()) return [];
       content.logs = true;

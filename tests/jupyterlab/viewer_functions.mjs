@@ -355,7 +355,8 @@ const TESTS = {
   on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
     const info = { kind: "image", shape: [1, 4] };
     const plain = {
-      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), underflows: true, offset: 0, unit: 1,
+      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), offset: 0, unit: 1,
+      held_from: 2 ** -126,
     };
     const output = outputOf([{ info, tile: plain }], { scale: "linear" });
     Object.assign(output, { requests: requestsOf().requests, root: { dataset: {} } });
@@ -384,6 +385,25 @@ const TESTS = {
     assert.equal(wished()[0].content.logs, undefined);
   },
 
+  small_values_far_from_a_tiles_offset_are_those_of_its_logarithms() {
+    const values = [1 - 1e-9, 1e-3, 1e-9, 1e-13, 0, -2, NaN];
+    const plain = {
+      values: Float32Array.from(values, (value) => value - 1), offset: 1, unit: 1,
+      held_from: 2 ** -16,
+    };
+    assert.deepEqual(Array.from(viewer.trueValues(plain)).slice(2, 5), [0, 0, 0]);
+    const tile = {
+      values: Float32Array.from(values, (value) => value < 0 ? -Infinity : Math.log(value)),
+      offset: 0, unit: 1, plain,
+    };
+    const found = viewer.trueValues(tile);
+    values.slice(0, 5).forEach((value, i) => (
+      assert.ok(Math.abs(found[i] - value) <= 2e-4 * value, `${value} ${found[i]}`)
+    ));
+    assert.equal(found[0], viewer.valueAt(plain, 0));
+    assert.deepEqual(Array.from(found).slice(4), [0, -2, NaN]);
+  },
+
   limits_that_nobody_chose_stay_while_the_index_and_the_contents_change() {
     const info = { kind: "image", shape: [1, 2], leading: [3] };
     const output = outputOf([{ info }, { info }], { index: [0], scale: "log" });
@@ -393,8 +413,10 @@ const TESTS = {
     );
     // One of small numbers, which come as logarithms, too.
     const putSmall = (number, low, high, revision = 0) => {
-      const plain = { values: Float32Array.of(0, high), offset: 0, unit: 1 };
-      put(number, plain.values, { revision, underflows: true });
+      const plain = {
+        values: Float32Array.of(0, high), offset: 0, unit: 1, held_from: 2 ** -126,
+      };
+      put(number, plain.values, { ...plain, revision });
       put(number, [Math.log(low), Math.log(high)], { revision, plain });
     };
     const near = ([low, high]) => [low, high].map((limit) => Number(limit.toPrecision(1)));

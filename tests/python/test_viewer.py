@@ -218,23 +218,40 @@ def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> N
     values = np.array([[1.0, 1e-100, 1e-40], [0, -1e-100, np.nan]])
     panel = panel_of(values)
     plain, reply = tile_of(panel, [0, 0], [0, 0])
-    assert reply["underflows"] and plain[0, 1] == 0
+    assert reply["held_from"] == 2.0**-126 and plain[0, 1] == 0
     of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
     logs = np.frombuffer(data, np.float32).reshape(2, 3) * of_logs["unit"] + of_logs["offset"]
-    assert not of_logs["underflows"]
+    assert not of_logs["held_from"]
     assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
     assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
     spread = 10.0 ** np.random.default_rng(3).uniform(-300, 0, (40, 60))
-    assert (
-        tile_of(panel_of(spread), [0, 0], [0, 0])[1].items()
-        >= {"underflows": True, "offset": 0}.items()
-    )
+    _, reply = tile_of(panel_of(spread), [0, 0], [0, 0])
+    assert reply["held_from"] > 0 and reply["offset"] == 0
     for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
-        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
+        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["held_from"], others
     line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
     assert line["cells"] == [3]
     refused, _ = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=1)
     assert "logs is 1" in refused["error"]
+
+
+@pytest.mark.parametrize("base", [1, -300, 10.0**12])
+def test_small_positive_values_far_from_a_tiles_offset_travel_as_logarithms_too(
+    base: float,
+) -> None:
+    values = base * (1 - 10.0 ** np.random.default_rng(3).uniform(-11, -9, (40, 60)))
+    values[8:13] = small = 10.0 ** np.linspace(-14, -4, 300).reshape(5, 60) * abs(base)
+    panel = panel_of(values)
+    plain, reply = tile_of(panel, [0, 0], [0, 0])
+    assert reply["offset"] and reply["held_from"] > 1e-5 * abs(base)
+    assert np.allclose(plain[:8], values[:8], rtol=1e-13)
+    of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
+    logs = np.frombuffer(data, np.float32).reshape(40, 60) * of_logs["unit"] + of_logs["offset"]
+    assert np.allclose(np.exp(logs[8:13].astype(np.float64)), small, rtol=1e-4)
+    held = plain >= reply["held_from"]
+    assert np.allclose(plain[held], values[held], rtol=1 / 128)
+    # Without any in the tile there is nothing to ask for.
+    assert not tile_of(panel_of(values[:8]), [0, 0], [0, 0])[1]["held_from"]
 
 
 def test_a_line_keeps_one_spike_at_every_level() -> None:
