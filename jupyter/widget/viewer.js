@@ -1067,43 +1067,79 @@ function drawNames(context, names) {
   }
 }
 
+/** Placements of one axis from left to right, those beside each other of one tile as one. */
+function runsOf(placements) {
+  const runs = [];
+  const inOrder = [...placements].sort((a, b) => a.span[0] - b.span[0]);
+  for (const { tile, edges, span, clip } of inOrder) {
+    const before = runs.at(-1);
+    const isBeside = before?.span[1] === span[0];
+    if (isBeside && before.tile === tile) {
+      before.span[1] = span[1];
+      before.clip[1] = clip[1];
+    } else {
+      if (isBeside) before.isJoined[1] = true;
+      runs.push({
+        tile, edges, span: span.slice(0, 2), clip: clip.slice(0, 2), isJoined: [isBeside, false],
+      });
+    }
+  }
+  return runs;
+}
+
+/**
+ * The points of a line: x, the lowest and the highest value of each cell; null for NaN, and where a
+ * tile is missing. `width` is that of the line, of which points out of sight may show a part.
+ */
+function linePoints(runs, width) {
+  const points = [];
+  for (const { tile, edges: [left, right], span, clip, isJoined } of runs) {
+    const count = tile.cells[0];
+    const step = (right - left) / count;
+    const more = 1 + Math.ceil(width / step);
+    // A cell that reaches into a neighbour is drawn on this side of the border.
+    const first = isJoined[0] ? Math.floor((span[0] - left) / step + 1e-6)
+      : Math.floor((clip[0] - left) / step) - more;
+    const end = isJoined[1] ? Math.ceil((span[1] - left) / step - 1e-6)
+      : Math.ceil((clip[1] - left) / step) + more;
+    const from = isJoined[0] ? span[0] : -Infinity;
+    const to = isJoined[1] ? span[1] : Infinity;
+    if (!isJoined[0]) points.push(null);
+    for (let i = Math.max(0, first); i < Math.min(count, end); i++) {
+      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
+      const x = Math.min(to, Math.max(from, left + (i + 0.5) * step));
+      points.push(Number.isNaN(low) ? null : [x, low, high]);
+    }
+  }
+  return points;
+}
+
 /** Draw the lowest and highest values of tiles of one axis, between the limits. */
 function drawLine(context, placements, limits, scale, ink) {
   const { width, height } = context.canvas;
   const how = colouring({ offset: 0, unit: 1 }, limits, scale, Number.MIN_VALUE);
+  const thick = Math.max(1, devicePixelRatio);
   context.clearRect(0, 0, width, height);
   context.strokeStyle = ink;
-  context.lineWidth = Math.max(1, devicePixelRatio);
+  context.lineWidth = thick;
   const y = (value) => Math.min(
     2 * height, Math.max(-height, height * (0.96 - 0.92 * place(value, limits, how))),
   );
-  for (const { tile, edges, clip } of placements) {
-    context.save();
-    context.beginPath();
-    context.rect(clip[0], 0, clip[1] - clip[0], height);
-    context.clip();
-    context.beginPath();
-    const count = tile.cells[0];
-    const step = (edges[1] - edges[0]) / count;
-    const first = Math.max(0, Math.floor((clip[0] - edges[0]) / step) - 1);
-    const last = Math.min(count, Math.ceil((clip[1] - edges[0]) / step) + 1);
-    for (let i = first, isDown = false; i < last; i++) {
-      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
-      const x = edges[0] + (i + 0.5) * step;
-      if (Number.isNaN(low)) {
-        isDown = false;
-        continue;
-      }
-      if (isDown) context.lineTo(x, y(low));
-      else context.moveTo(x, y(low));
-      context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
-      // Behind the last cell is NaN, too.
-      if (!isDown && Number.isNaN(valueAt(tile, 2 * i + 2))) markPoint(context, x, y(high));
-      isDown = true;
-    }
-    context.stroke();
-    context.restore();
-  }
+  context.save();
+  context.beginPath();
+  for (const { clip } of placements) context.rect(clip[0], 0, clip[1] - clip[0], height);
+  context.clip();
+  context.beginPath();
+  linePoints(runsOf(placements), thick).forEach((point, i, points) => {
+    if (!point) return;
+    const [x, low, high] = point;
+    if (points[i - 1]) context.lineTo(x, y(low));
+    else context.moveTo(x, y(low));
+    context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
+    if (!points[i - 1] && !points[i + 1]) markPoint(context, x, y(high));
+  });
+  context.stroke();
+  context.restore();
 }
 
 // --- The viewer ---------------------------------------------------------------------------------
@@ -1890,36 +1926,39 @@ export class Output {
     return [...x, ...y];
   }
 
-  /** The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. */
+  /**
+   * The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. `edges`
+   * are a tile's own, and `span` those of the part that it is drawn for.
+   */
   placements(panel) {
     const { info, canvas } = panel;
     if (this.failure(panel, this.overviewKey(panel))) return [];
     const whole = [0, canvas.width, 0, canvas.height];
     const fine = [];
     const coarse = [];
-    const put = (list, tile, levels, place, within) => {
-      const edges = this.edges(panel, levels, place);
-      const found = placed(
-        this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
-      );
-      if (found) list.push({ ...found, tile, edges });
-    };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
+      const span = this.edges(panel, panel.levels, wanted);
+      const within = span.map(
+        (edge, i) => Math[i % 2 ? "min" : "max"](whole[i], Math.ceil(edge - 0.5))
+      );
+      const put = (list, tile, levels, place) => {
+        const edges = this.edges(panel, levels, place);
+        const found = placed(
+          this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
+        );
+        if (found) list.push({ ...found, tile, edges, span });
+      };
       const tile = this.shownTile(panel, panel.levels, wanted);
       if (tile) {
-        put(fine, tile, panel.levels, wanted, whole);
+        put(fine, tile, panel.levels, wanted);
         continue;
       }
-      const edges = this.edges(panel, panel.levels, wanted).map((edge) => Math.ceil(edge - 0.5));
-      const within = whole.map(
-        (edge, i) => (i % 2 ? Math.min(edge, edges[i]) : Math.max(edge, edges[i]))
-      );
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
         const parent = this.shownTile(panel, up.levels, up.place);
         if (!parent) continue;
-        put(coarse, parent, up.levels, up.place, within);
+        put(coarse, parent, up.levels, up.place);
         break;
       }
     }

@@ -608,6 +608,58 @@ const TESTS = {
     assert.equal(ofProfile(Array(8).fill(NaN)).length, 0);
   },
 
+  a_line_goes_on_over_the_borders_between_tiles() {
+    globalThis.devicePixelRatio = 1;
+    const info = { kind: "line", shape: [12], tile: 4, levels: [3], overview: [2] };
+    // The ends of each line that is drawn, for values of three tiles; null for one that is not here.
+    const drawn = (tiles, { overview, window = null, count = 3 } = {}) => {
+      const output = outputOf([{ info }], { window });
+      const [panel] = output.panels;
+      const put = (levels, number, values) => output.cache.put(
+        viewer.tileKey(0, [], levels, [number]),
+        {
+          cells: [values.length], offset: 0, unit: 1, revision: 0,
+          values: Float32Array.from(values.flatMap((value) => [value, value])),
+        },
+      );
+      tiles.forEach((values, number) => values && put([0], number, values));
+      if (overview) put([2], 0, overview);
+      const { pieces, context } = penOf(120, 40);
+      Object.assign(panel, { context, canvas: { width: 120, height: 40 } });
+      Object.assign(output, { palettes: {}, ink: () => "black", drawMarks() {} });
+      output.drawPanel(panel);
+      assert.equal(panel.placements.length, count);
+      const lines = [];
+      for (const [x0, y0, x1, y1] of pieces) {
+        const before = lines.at(-1);
+        if (before?.[1] === x0 && before[2] === y0) [before[1], before[2]] = [x1, y1];
+        else lines.push([x0, x1, y1]);
+      }
+      return lines.map(([from, to]) => [from, to].map((x) => Math.round(1e3 * x) / 1e3));
+    };
+    const whole = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]];
+    assert.deepEqual(drawn(whole), [[5, 115]]);
+    assert.deepEqual(drawn([[1, 2, NaN, 4], ...whole.slice(1)]), [[5, 15], [35, 115]]);
+    assert.deepEqual(drawn([[1, 2, 3, NaN], ...whole.slice(1)]), [[5, 25], [45, 115]]);
+    // One value beside the border is a dot, and two about it are a line.
+    const [none, dot] = [[NaN, NaN, NaN, NaN], [5, NaN, NaN, NaN]];
+    assert.deepEqual(drawn([none, dot, none]), [[44, 46]]);
+    assert.deepEqual(drawn([[NaN, NaN, NaN, 4], dot, none]), [[35, 45]]);
+    // Coarse cells stand for a tile, or there is none.
+    const overview = [2, 6, 10];
+    assert.deepEqual(drawn([whole[0], null, whole[2]], { overview }), [[5, 115]]);
+    assert.deepEqual(drawn([whole[0], null, null], { overview }), [[5, 100]]);
+    assert.deepEqual(drawn([null, whole[1], null], { overview: [NaN, 6, 10] }), [[45, 100]]);
+    // A cell that reaches beyond the tile is drawn beside the border.
+    assert.deepEqual(drawn([null, ...whole.slice(1)], { overview: [6] }), [[40, 115]]);
+    assert.deepEqual(
+      drawn([whole[0], null, whole[2]], { count: 2 }), [[5, 35], [85, 115]],
+    );
+    // From within a tile into the next one: a line from edge to edge.
+    const [line, ...others] = drawn(whole, { window: [2 / 12, 7 / 12, 0, 1], count: 2 });
+    assert.ok(line[0] <= 0 && line[1] >= 120 && !others.length, String(line));
+  },
+
   a_saved_png_does_not_have_the_pointer() {
     const drawn = [];
     const all = { append() {}, toBlob() {}, getContext: () => ({ drawImage() {} }) };
