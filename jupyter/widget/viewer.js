@@ -38,6 +38,7 @@ const FILLS_ABOVE = 8; // an image that is so many times longer than high fills 
 const COLOURS = 255;
 const FLOAT32_NORMAL = 2 ** -126; // below that a number has fewer digits
 const FLOAT32_LARGE = 1e37; // with room for a few times as much
+const TIE = 1e-4; // of a cell: so near to the border of two, a place is in the second, also by float32
 const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
 
 // --- Windows ------------------------------------------------------------------------------------
@@ -461,6 +462,16 @@ export function paletteIndex(value, how) {
 
 // --- Drawing tiles ------------------------------------------------------------------------------
 
+/** The first pixel whose middle is behind an edge, or on it, which may be rounded. */
+function pixelAt(edge) {
+  return Math.ceil(edge - 0.5 - 1e-6);
+}
+
+/** The cell of a place that is counted in cells: of a border, which may be rounded, the second. */
+function cellIn(place) {
+  return Math.floor(place + TIE);
+}
+
 /**
  * Where a tile lies on a canvas: `clip` are the pixels [left, right, top, bottom] whose middles are
  * in it, and in `within`; `first` and `step` are the cell of the first pixel's middle, and cells
@@ -468,7 +479,7 @@ export function paletteIndex(value, how) {
  */
 export function placed(tile, edges, within) {
   const [left, right, top, bottom] = edges;
-  const ends = [left, right, top, bottom].map((edge) => Math.ceil(edge - 0.5));
+  const ends = edges.map(pixelAt);
   const clip = [
     Math.max(ends[0], within[0]), Math.min(ends[1], within[1]), Math.max(ends[2], within[2]),
     Math.min(ends[3], within[3]),
@@ -482,7 +493,7 @@ export function placed(tile, edges, within) {
 
 /** The cell of a pixel, counted from the clip's first one. */
 function cellOf(first, step, pixel, count) {
-  return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
+  return Math.min(count - 1, Math.max(0, cellIn(first + step * pixel)));
 }
 
 /** The tile that is drawn at a pixel and the number of its cell there; null where there is none. */
@@ -502,7 +513,7 @@ function shownPairs(placements, width) {
   const values = new Float64Array(2 * width).fill(NaN);
   for (const { tile, edges, clip, first: [first], step: [step] } of placements) {
     // A tile's own end may be in a column that a neighbour's clip has.
-    const isOwn = (side) => Math.ceil(edges[side] - 0.5) === clip[side];
+    const isOwn = (side) => pixelAt(edges[side]) === clip[side];
     const from = isOwn(0) ? Math.floor(edges[0]) : clip[0];
     const to = isOwn(1) ? Math.ceil(edges[1]) : clip[1];
     for (let x = Math.max(0, from); x < Math.min(width, to); x++) {
@@ -651,7 +662,7 @@ int paletteIndex(float value) {
 }
 void main() {
   vec2 pixel = vec2(gl_FragCoord.x - corner.x, corner.y - gl_FragCoord.y) - 0.5;
-  ivec2 cell = clamp(ivec2(floor(first + step_ * pixel)), ivec2(0), textureSize(values, 0) - 1);
+  ivec2 cell = clamp(ivec2(floor(first + step_ * pixel + ${TIE})), ivec2(0), textureSize(values, 0) - 1);
   vec4 found = texelFetch(values, cell, 0);
   if (isPicture == 1) colour = vec4(found.rgb * found.a + (1.0 - found.a), 1.0);
   else colour = vec4(texelFetch(palette, ivec2(paletteIndex(found.r), 0), 0).rgb, 1.0);
@@ -1839,7 +1850,7 @@ export class Output {
     const { number, at } = this.pointer;
     const { shape } = this.infos[number];
     const place = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
-      (fraction, axis) => Math.floor(fraction * shape[axis])
+      (fraction, axis) => cellIn(fraction * shape[axis])
     );
     if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
     const { revision } = this.panels[number];
@@ -1939,7 +1950,7 @@ export class Output {
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
       const span = this.edges(panel, panel.levels, wanted);
       const within = span.map(
-        (edge, i) => Math[i % 2 ? "min" : "max"](whole[i], Math.ceil(edge - 0.5))
+        (edge, i) => Math[i % 2 ? "min" : "max"](whole[i], pixelAt(edge))
       );
       const put = (list, tile, levels, place) => {
         const edges = this.edges(panel, levels, place);

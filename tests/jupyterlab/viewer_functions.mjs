@@ -703,6 +703,43 @@ const TESTS = {
     }
   },
 
+  a_pixel_on_the_border_of_elements_shows_the_one_that_the_pointer_names() {
+    for (
+      const [rows, columns, width, height] of [
+        [32, 25, 75, 96], [20, 20, 46, 46], [30, 40, 100, 58], [50, 50, 75, 75], [24, 32, 60, 45],
+      ]
+    ) {
+      const info = { kind: "image", shape: [rows, columns], tile: 10, overview: [3, 3] };
+      const output = outputOf([{ info }]);
+      const [panel] = output.panels;
+      panel.canvas = {
+        width, height, clientLeft: 0, clientTop: 0,
+        getBoundingClientRect: () => ({ left: 0, right: width, top: 0, bottom: height }),
+      };
+      for (const place of viewer.tilesIn(output.infos[0], [0, 1, 0, 1], [0, 0])) {
+        const [[top, bottom], [left, right]] = viewer.tileBox(output.infos[0], [0, 0], place);
+        const cells = [bottom - top, right - left];
+        const values = Float32Array.from(
+          { length: cells[0] * cells[1] },
+          (_, i) => (top + Math.floor(i / cells[1])) * columns + left + (i % cells[1]),
+        );
+        output.cache.put(
+          viewer.tileKey(0, [], [0, 0], place), { cells, values, offset: 0, unit: 1, revision: 0 },
+        );
+      }
+      globalThis.devicePixelRatio = 1;
+      panel.placements = output.placements(panel);
+      const { values } = viewer.shownCells("image", panel.placements, panel.canvas);
+      values.forEach((value, pixel) => {
+        const [clientX, clientY] = [(pixel % width) + 0.5, Math.floor(pixel / width) + 0.5];
+        const at = output.fraction({ target: panel.canvas, clientX, clientY });
+        output.pointer = { number: 0, at };
+        const place = output.pointed()?.at;
+        assert.equal(place ? place[0] * columns + place[1] : NaN, value, `${columns} ${pixel}`);
+      });
+    }
+  },
+
   while_it_plays_each_panel_is_followed_and_read_anew_alone() {
     const image = { info: { kind: "image", shape: [1, 1] }, tile: {
       cells: [1, 1], values: Float32Array.of(0),
