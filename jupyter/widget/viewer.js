@@ -860,7 +860,7 @@ const STYLE = `
 .gpufetch-viewer button, .gpufetch-viewer select, .gpufetch-viewer input[type=text] {
   color: inherit; background: var(--jp-layout-color1, Canvas); font: inherit; padding: 1px 6px;
   border: 1px solid var(--jp-border-color1, GrayText); border-radius: 2px; }
-.gpufetch-viewer input[type=text] { width: 6.5em; }
+.gpufetch-viewer input[type=text] { width: 8.5em; }
 .gpufetch-viewer button[aria-pressed=true] {
   background: var(--jp-brand-color1, Highlight);
   color: var(--jp-ui-inverse-font-color1, HighlightText);
@@ -961,11 +961,18 @@ function contentBox(canvas) {
   return { left: x0, top: y0, width: x1 - x0, height: y1 - y0 };
 }
 
-/** A number in few digits, as a person would write it. */
-export function numberText(value) {
+/** A number in few digits, as a person would write it: enough to see a thousandth of a range. */
+export function numberText(value, range = 0) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "-inf";
-  const short = Number(value.toPrecision(8));
+  if (Number.isSafeInteger(value)) return String(value);
+  const digits = range > 0 ? Math.ceil(Math.log10(Math.abs(value) / range)) + 4 : 0;
+  const short = Number(value.toPrecision(Math.min(17, Math.max(8, digits))));
   return short !== 0 && Math.abs(short) < 1e-4 ? short.toExponential() : String(short);
+}
+
+/** The two ends of a range. */
+export function rangeTexts([low, high]) {
+  return [low, high].map((end) => numberText(end, high - low));
 }
 
 const DASHES = [[], [6, 3], [2, 3]]; // of a profile's lines
@@ -983,7 +990,7 @@ export function histogramText(counted) {
   if (!counted) return "";
   const { counts, range } = counted;
   if (!range) return "no histogram: no element is finite";
-  const [low, high] = range.map(numberText);
+  const [low, high] = rangeTexts(range);
   if (counts) return `histogram from ${low} to ${high}`;
   const what = range[0] === range[1] ? `one value: ${low}` : `values from ${low} to ${high}`;
   return `no histogram: ${what}`;
@@ -1011,9 +1018,10 @@ function drawHistogram(context, counted, text, limits, ink) {
     );
   });
   context.font = "10px sans-serif";
-  context.fillText(numberText(range[0]), 2, height - 2);
+  const [from, to] = rangeTexts(range);
+  context.fillText(from, 2, height - 2);
   context.textAlign = "right";
-  context.fillText(`${numberText(range[1])}, log counts`, width - 2, height - 2);
+  context.fillText(`${to}, log counts`, width - 2, height - 2);
   context.textAlign = "left";
   context.strokeStyle = "#d03030";
   for (const limit of limits) {
@@ -1057,7 +1065,7 @@ function drawProfile(context, lines, names, ink) {
     context.stroke();
   });
   context.font = "10px sans-serif";
-  context.fillText(`${numberText(low)} to ${numberText(high)}`, 2, height - 2);
+  context.fillText(rangeTexts([low, high]).join(" to "), 2, height - 2);
   if (lines.length > 1) drawNames(context, names);
 }
 
@@ -2099,9 +2107,9 @@ export class Output {
   tellControls() {
     this.cmap.value = this.state.cmap;
     this.scale.value = this.state.scale;
-    const limits = this.limits;
+    const texts = rangeTexts(this.limits);
     for (const [side, input] of [this.low, this.high].entries()) {
-      if (document.activeElement !== input) input.value = numberText(limits[side]);
+      if (document.activeElement !== input) input.value = texts[side];
     }
     const pixels = new Uint8ClampedArray(this.palettes[this.state.cmap].buffer, 4, 4 * COLOURS);
     this.range.getContext("2d").putImageData(new ImageData(pixels, COLOURS, 1), 0, 0);

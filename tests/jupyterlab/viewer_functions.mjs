@@ -494,6 +494,21 @@ const TESTS = {
   numbers_are_short_and_read_back() {
     const texts = [2097152, 0, -0.5, 6.08e-6, 1e300, NaN, -Infinity].map(viewer.numberText);
     assert.deepEqual(texts, ["2097152", "0", "-0.5", "6.08e-6", "1e+300", "NaN", "-inf"]);
+    // As many digits as tell the ends of a range apart.
+    for (
+      const [range, expected] of [
+        [[1700000011.9975, 1700002387.5025], ["1700000012", "1700002388"]],
+        [[1e12 + 24, 1e12 + 4775.5], ["1000000000024", "1000000004776"]],
+        [[1 - 1e-9, 1 - 1e-11], ["0.999999999", "0.99999999999"]],
+        [[300, 300 + 2 ** -44], ["300", "300.00000000000006"]],
+        [[0.1, 0.30000000000000004], ["0.1", "0.3"]],
+        [[-1.7e308, 1.7e308], ["-1.7e+308", "1.7e+308"]],
+        [[1e12 + 5, 1e12 + 5], ["1000000000005", "1000000000005"]],
+      ]
+    ) {
+      assert.deepEqual(viewer.rangeTexts(range), expected);
+      assert.ok(viewer.histogramText({ counts: [1], range }).endsWith(expected.join(" to ")));
+    }
   },
 
   npy_files_are_numpys() {
