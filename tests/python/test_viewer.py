@@ -254,6 +254,19 @@ def test_small_positive_values_far_from_a_tiles_offset_travel_as_logarithms_too(
     assert not tile_of(panel_of(values[:8]), [0, 0], [0, 0])[1]["held_from"]
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, "f2", "f4", "f8"])
+@pytest.mark.parametrize("shape", [(8, 8), (64,)])
+@pytest.mark.filterwarnings("error")
+def test_a_tile_with_nan_warns_of_nothing(dtype: Any, shape: tuple[int, ...]) -> None:
+    values = np.arange(-32, 32).astype(dtype)
+    values[[3, 40]] = np.nan
+    panel = panel_of(values.reshape(shape))
+    for members in ({}, {"logs": True}):
+        zeros = [0] * len(shape)
+        reply, _ = ask(panel, index=[], levels=zeros, place=zeros, **members)
+        assert "error" not in reply, reply
+
+
 def test_a_line_keeps_one_spike_at_every_level() -> None:
     values = np.zeros(1_000_000, np.float32)
     values[765_432] = 7
@@ -539,6 +552,14 @@ def test_the_windows_box_holds_every_element_that_is_seen() -> None:
     assert shown_box((100, 200), [0.251, 0.4951, -3, 0.0001]) == [(0, 1), (50, 100)]
     assert shown_box((100, 200), [5, 6, -6, -5]) == [(0, 1), (199, 200)]
     assert shown_box((100,), [0.5, 0.6, 0, 1]) == [(50, 60)]
+    assert shown_box((100,), [-1e300, 1e300, 0, 1]) == [(0, 100)]
+
+
+def test_the_windows_box_holds_no_element_beyond_a_windows_edge() -> None:
+    for first in range(90):
+        for last in range(first + 1, min(103, first + 9)):
+            window = [first / 103, last / 103, first / 107, last / 107]
+            assert shown_box((107, 103), window) == [(first, last)] * 2
 
 
 def decoded(png: bytes) -> Any:
