@@ -1497,6 +1497,7 @@ export class Output {
       return;
     }
     if (String(changed.limits) !== String(this.state.limits)) this.refusal = "";
+    if (changed.scale !== this.state.scale) this.automatic = null;
     this.state = { ...changed };
     this.render();
   }
@@ -1591,13 +1592,15 @@ export class Output {
     const found = this.automatic;
     // Of the first index and contents, as more of them come; of later ones for panels without any before.
     const at = [this.state.index, ...overviews.map(({ revision }) => revision)].join();
-    const isMore = found?.panels < overviews.length || (found?.at === at && found.logs < logs);
-    if (overviews.length && (!found || isMore)) {
+    // Those that lack logarithms stay until the index changes, whether or not these have come.
+    const isBetter = found?.at === at ? found.logs < logs : found?.lacksLogs;
+    if (overviews.length && (!found || found.panels < overviews.length || isBetter)) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { panels: overviews.length, logs, at, limits };
+      const lacksLogs = overviews.some((tile) => this.needsLogs(tile) && !tile.plain);
+      this.automatic = { panels: overviews.length, logs, lacksLogs, at, limits };
     }
     return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
@@ -1608,11 +1611,15 @@ export class Output {
     return tileKey(number, this.state.index, ...overviewOf(info));
   }
 
+  /** Whether a tile is to be drawn from its logarithms. */
+  needsLogs(tile) {
+    return Boolean(tile?.held_from) && this.state.scale === "log";
+  }
+
   /** The tile to draw by a key: that of logarithms where those are needed, and are here. */
   tileOf(key) {
     const plain = this.cache.get(key);
-    const needsLogs = plain?.held_from && this.state.scale === "log";
-    return (needsLogs && this.cache.get(logsKey(key))) || plain;
+    return (this.needsLogs(plain) && this.cache.get(logsKey(key))) || plain;
   }
 
   /** The tile that stands at a place: an older one until a newer one is here, or was refused. */
@@ -1630,7 +1637,7 @@ export class Output {
     let plain;
     if (isKnown()) {
       plain = this.cache.tiles.get(key);
-      if (!plain?.held_from || this.state.scale !== "log") return [];
+      if (!this.needsLogs(plain)) return [];
       key = logsKey(key);
       if (isKnown()) return [];
       content.logs = true;

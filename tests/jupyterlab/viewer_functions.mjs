@@ -438,6 +438,39 @@ const TESTS = {
     assert.ok(output.limits[0] < 1e-150);
   },
 
+  limits_without_the_logarithms_that_they_need_are_found_anew_at_the_next_index() {
+    const info = { kind: "line", shape: [1], leading: [3] };
+    const output = outputOf([{ info }], { index: [0], scale: "log" });
+    const [panel] = output.panels;
+    const plain = {
+      cells: [1], values: Float32Array.of(1e-45, 1), offset: 0, unit: 1, revision: 0,
+      held_from: 2 ** -126,
+    };
+    const put = (low) => {
+      const key = output.overviewKey(panel);
+      const values = Float32Array.of(Math.log(low), 0);
+      output.cache.put(key, plain);
+      if (low) output.cache.put(`${key}/logs`, { ...plain, held_from: 0, values, plain });
+    };
+    put(0); // its logarithms have not come yet
+    assert.ok(output.limits[0] > 1e-46);
+    output.state.index = [1];
+    assert.ok(output.limits[0] > 1e-46); // nothing of this one is here
+    put(0);
+    assert.ok(output.limits[0] > 1e-46);
+    put(1e-60);
+    const { limits } = output;
+    assert.ok(limits[0] < 1e-59, String(limits));
+    output.state.index = [2];
+    put(1e-90);
+    assert.deepEqual(output.limits, limits);
+    // Another scale has other ones, also where the kernel says it.
+    output.model = { get: () => ({ ...output.state, scale: "linear" }) };
+    output.render = () => {};
+    output.stateChanged();
+    assert.ok(output.limits[0] > 1e-46, String(output.limits));
+  },
+
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
     const tile = { cells: [10, 10] };
     const edges = [-3.2, 17.49, 60.5, 100.1];
