@@ -2053,12 +2053,15 @@ export class Output {
     const [x0, y0, x1, y1] = this.state.profile;
     const from = this.pixel(canvas, x0, y0);
     const to = this.pixel(canvas, x1, y1);
-    const count = Math.max(
-      2, Math.min(4096, Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]))),
-    );
+    const lengths = to.map((end, axis) => end - from[axis]);
+    const count = Math.max(2, Math.min(4096, Math.ceil(Math.hypot(...lengths))));
+    // From middle to middle of the pixels at its ends: an end on the image's edge is in none of it.
+    const insets = lengths.map((length) => Math.max(-0.4999, Math.min(0.4999, length / 2)));
     return Array.from({ length: count }, (_, i) => {
-      const t = i / (count - 1);
-      return this.shownAt(panel, from[0] + (to[0] - from[0]) * t, from[1] + (to[1] - from[1]) * t);
+      const at = from.map((begin, axis) => (
+        begin + insets[axis] + ((lengths[axis] - 2 * insets[axis]) * i) / (count - 1)
+      ));
+      return this.shownAt(panel, ...at);
     });
   }
 

@@ -656,6 +656,35 @@ const TESTS = {
     assert.equal(ofProfile(Array(8).fill(NaN)).length, 0);
   },
 
+  a_profile_of_the_whole_width_has_each_pixel_of_it() {
+    const values = Float32Array.from({ length: 8 }, (_, i) => i);
+    const info = { kind: "image", shape: [1, 8] };
+    const output = outputOf([{ info, tile: { cells: [1, 8], values } }]);
+    const [panel] = output.panels;
+    output.update = (changes) => Object.assign(output.state, changes);
+    const profile = (window, width) => {
+      Object.assign(output.state, { window, profile: null });
+      panel.canvas.width = width;
+      panel.placements = output.placements(panel);
+      output.toggleProfile();
+      return output.profileOf(panel);
+    };
+    const all = Array.from(values);
+    assert.deepEqual(profile([0, 1, 0, 1], 8), all);
+    assert.deepEqual(profile([0, 1, 0, 1], 16), all.flatMap((value) => [value, value]));
+    assert.deepEqual(profile([0.25, 0.75, 0, 1], 4), [2, 3, 4, 5]);
+    // The image's edges lie within the canvas, and within its pixels.
+    for (const width of [20, 21, 22, 23]) {
+      const found = profile([-0.31, 1.32, 0, 1], width);
+      assert.deepEqual([found[0], found.at(-1)], [0, 7], String(width));
+    }
+    output.state.profile = [1, 0.5, 0, 0.5];
+    output.state.window = [0, 1, 0, 1];
+    panel.canvas.width = 8;
+    panel.placements = output.placements(panel);
+    assert.deepEqual(output.profileOf(panel), all.reverse());
+  },
+
   a_line_goes_on_over_the_borders_between_tiles() {
     globalThis.devicePixelRatio = 1;
     const info = { kind: "line", shape: [12], tile: 4, levels: [3], overview: [2] };
