@@ -38,6 +38,7 @@ const FILLS_ABOVE = 8; // an image that is so many times longer than high fills 
 const COLOURS = 255;
 const FLOAT32_NORMAL = 2 ** -126; // below that a number has fewer digits
 const FLOAT32_LARGE = 1e37; // with room for a few times as much
+const ROUNDED = 1e-6; // of a pixel or an element, on either side of an edge that was computed
 const TIE = 1e-4; // of a cell: so near to the border of two, a place is in the second, also by float32
 const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
 
@@ -464,7 +465,7 @@ export function paletteIndex(value, how) {
 
 /** The first pixel whose middle is behind an edge, or on it, which may be rounded. */
 function pixelAt(edge) {
-  return Math.ceil(edge - 0.5 - 1e-6);
+  return Math.ceil(edge - 0.5 - ROUNDED);
 }
 
 /** The cell of a place that is counted in cells: of a border, which may be rounded, the second. */
@@ -1864,10 +1865,11 @@ export class Output {
     if (!this.pointer) return null;
     const { number, at } = this.pointer;
     const { shape } = this.infos[number];
-    const place = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
-      (fraction, axis) => cellIn(fraction * shape[axis])
+    const exact = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
+      (fraction, axis) => fraction * shape[axis] + ROUNDED
     );
-    if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    if (exact.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    const place = exact.map((n, axis) => Math.min(shape[axis] - 1, cellIn(n)));
     const { revision } = this.panels[number];
     return {
       number,
