@@ -38,6 +38,8 @@ const FILLS_ABOVE = 8; // an image that is so many times longer than high fills 
 const COLOURS = 255;
 const FLOAT32_NORMAL = 2 ** -126; // below that a number has fewer digits
 const FLOAT32_LARGE = 1e37; // with room for a few times as much
+const ROUNDED = 1e-6; // of a pixel or an element, on either side of an edge that was computed
+const TIE = 1e-4; // of a cell: so near to the border of two, a place is in the second, also by float32
 const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
 
 // --- Windows ------------------------------------------------------------------------------------
@@ -383,13 +385,13 @@ export function chosenLimits(chosen, found, scale) {
 
 /**
  * A value of a tile as it is in the tensor. A tile of logarithms has a plain one, whose numbers are
- * taken where they are not too small for it.
+ * taken where it holds them.
  */
 export function valueAt(tile, i) {
   const { plain } = tile;
   const value = tile.values[i] * tile.unit + tile.offset;
   if (!plain) return value;
-  const isSmall = Math.abs(plain.values[i]) < FLOAT32_NORMAL && value > -Infinity;
+  const isSmall = value > -Infinity && Math.exp(value) < plain.held_from;
   return isSmall ? Math.exp(value) : valueAt(plain, i);
 }
 
@@ -461,6 +463,16 @@ export function paletteIndex(value, how) {
 
 // --- Drawing tiles ------------------------------------------------------------------------------
 
+/** The first pixel whose middle is behind an edge, or on it, which may be rounded. */
+function pixelAt(edge) {
+  return Math.ceil(edge - 0.5 - ROUNDED);
+}
+
+/** The cell of a place that is counted in cells: of a border, which may be rounded, the second. */
+function cellIn(place) {
+  return Math.floor(place + TIE);
+}
+
 /**
  * Where a tile lies on a canvas: `clip` are the pixels [left, right, top, bottom] whose middles are
  * in it, and in `within`; `first` and `step` are the cell of the first pixel's middle, and cells
@@ -468,7 +480,7 @@ export function paletteIndex(value, how) {
  */
 export function placed(tile, edges, within) {
   const [left, right, top, bottom] = edges;
-  const ends = [left, right, top, bottom].map((edge) => Math.ceil(edge - 0.5));
+  const ends = edges.map(pixelAt);
   const clip = [
     Math.max(ends[0], within[0]), Math.min(ends[1], within[1]), Math.max(ends[2], within[2]),
     Math.min(ends[3], within[3]),
@@ -482,7 +494,7 @@ export function placed(tile, edges, within) {
 
 /** The cell of a pixel, counted from the clip's first one. */
 function cellOf(first, step, pixel, count) {
-  return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
+  return Math.min(count - 1, Math.max(0, cellIn(first + step * pixel)));
 }
 
 /** The tile that is drawn at a pixel and the number of its cell there; null where there is none. */
@@ -502,7 +514,7 @@ function shownPairs(placements, width) {
   const values = new Float64Array(2 * width).fill(NaN);
   for (const { tile, edges, clip, first: [first], step: [step] } of placements) {
     // A tile's own end may be in a column that a neighbour's clip has.
-    const isOwn = (side) => Math.ceil(edges[side] - 0.5) === clip[side];
+    const isOwn = (side) => pixelAt(edges[side]) === clip[side];
     const from = isOwn(0) ? Math.floor(edges[0]) : clip[0];
     const to = isOwn(1) ? Math.ceil(edges[1]) : clip[1];
     for (let x = Math.max(0, from); x < Math.min(width, to); x++) {
@@ -651,7 +663,7 @@ int paletteIndex(float value) {
 }
 void main() {
   vec2 pixel = vec2(gl_FragCoord.x - corner.x, corner.y - gl_FragCoord.y) - 0.5;
-  ivec2 cell = clamp(ivec2(floor(first + step_ * pixel)), ivec2(0), textureSize(values, 0) - 1);
+  ivec2 cell = clamp(ivec2(floor(first + step_ * pixel + ${TIE})), ivec2(0), textureSize(values, 0) - 1);
   vec4 found = texelFetch(values, cell, 0);
   if (isPicture == 1) colour = vec4(found.rgb * found.a + (1.0 - found.a), 1.0);
   else colour = vec4(texelFetch(palette, ivec2(paletteIndex(found.r), 0), 0).rgb, 1.0);
@@ -849,7 +861,7 @@ const STYLE = `
 .gpufetch-viewer button, .gpufetch-viewer select, .gpufetch-viewer input[type=text] {
   color: inherit; background: var(--jp-layout-color1, Canvas); font: inherit; padding: 1px 6px;
   border: 1px solid var(--jp-border-color1, GrayText); border-radius: 2px; }
-.gpufetch-viewer input[type=text] { width: 6.5em; }
+.gpufetch-viewer input[type=text] { width: 8.5em; }
 .gpufetch-viewer button[aria-pressed=true] {
   background: var(--jp-brand-color1, Highlight);
   color: var(--jp-ui-inverse-font-color1, HighlightText);
@@ -950,11 +962,18 @@ function contentBox(canvas) {
   return { left: x0, top: y0, width: x1 - x0, height: y1 - y0 };
 }
 
-/** A number in few digits, as a person would write it. */
-export function numberText(value) {
+/** A number in few digits, as a person would write it: enough to see a thousandth of a range. */
+export function numberText(value, range = 0) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "-inf";
-  const short = Number(value.toPrecision(8));
+  if (Number.isSafeInteger(value)) return String(value);
+  const digits = range > 0 ? Math.ceil(Math.log10(Math.abs(value) / range)) + 4 : 0;
+  const short = Number(value.toPrecision(Math.min(17, Math.max(8, digits))));
   return short !== 0 && Math.abs(short) < 1e-4 ? short.toExponential() : String(short);
+}
+
+/** The two ends of a range. */
+export function rangeTexts([low, high]) {
+  return [low, high].map((end) => numberText(end, high - low));
 }
 
 const DASHES = [[], [6, 3], [2, 3]]; // of a profile's lines
@@ -972,7 +991,7 @@ export function histogramText(counted) {
   if (!counted) return "";
   const { counts, range } = counted;
   if (!range) return "no histogram: no element is finite";
-  const [low, high] = range.map(numberText);
+  const [low, high] = rangeTexts(range);
   if (counts) return `histogram from ${low} to ${high}`;
   const what = range[0] === range[1] ? `one value: ${low}` : `values from ${low} to ${high}`;
   return `no histogram: ${what}`;
@@ -1000,9 +1019,10 @@ function drawHistogram(context, counted, text, limits, ink) {
     );
   });
   context.font = "10px sans-serif";
-  context.fillText(numberText(range[0]), 2, height - 2);
+  const [from, to] = rangeTexts(range);
+  context.fillText(from, 2, height - 2);
   context.textAlign = "right";
-  context.fillText(`${numberText(range[1])}, log counts`, width - 2, height - 2);
+  context.fillText(`${to}, log counts`, width - 2, height - 2);
   context.textAlign = "left";
   context.strokeStyle = "#d03030";
   for (const limit of limits) {
@@ -1046,7 +1066,7 @@ function drawProfile(context, lines, names, ink) {
     context.stroke();
   });
   context.font = "10px sans-serif";
-  context.fillText(`${numberText(low)} to ${numberText(high)}`, 2, height - 2);
+  context.fillText(rangeTexts([low, high]).join(" to "), 2, height - 2);
   if (lines.length > 1) drawNames(context, names);
 }
 
@@ -1067,43 +1087,79 @@ function drawNames(context, names) {
   }
 }
 
+/** Placements of one axis from left to right, those beside each other of one tile as one. */
+function runsOf(placements) {
+  const runs = [];
+  const inOrder = [...placements].sort((a, b) => a.span[0] - b.span[0]);
+  for (const { tile, edges, span, clip } of inOrder) {
+    const before = runs.at(-1);
+    const isBeside = before?.span[1] === span[0];
+    if (isBeside && before.tile === tile) {
+      before.span[1] = span[1];
+      before.clip[1] = clip[1];
+    } else {
+      if (isBeside) before.isJoined[1] = true;
+      runs.push({
+        tile, edges, span: span.slice(0, 2), clip: clip.slice(0, 2), isJoined: [isBeside, false],
+      });
+    }
+  }
+  return runs;
+}
+
+/**
+ * The points of a line: x, the lowest and the highest value of each cell; null for NaN, and where a
+ * tile is missing. `width` is that of the line, of which points out of sight may show a part.
+ */
+function linePoints(runs, width) {
+  const points = [];
+  for (const { tile, edges: [left, right], span, clip, isJoined } of runs) {
+    const count = tile.cells[0];
+    const step = (right - left) / count;
+    const more = 1 + Math.ceil(width / step);
+    // A cell that reaches into a neighbour is drawn on this side of the border.
+    const first = isJoined[0] ? Math.floor((span[0] - left) / step + 1e-6)
+      : Math.floor((clip[0] - left) / step) - more;
+    const end = isJoined[1] ? Math.ceil((span[1] - left) / step - 1e-6)
+      : Math.ceil((clip[1] - left) / step) + more;
+    const from = isJoined[0] ? span[0] : -Infinity;
+    const to = isJoined[1] ? span[1] : Infinity;
+    if (!isJoined[0]) points.push(null);
+    for (let i = Math.max(0, first); i < Math.min(count, end); i++) {
+      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
+      const x = Math.min(to, Math.max(from, left + (i + 0.5) * step));
+      points.push(Number.isNaN(low) ? null : [x, low, high]);
+    }
+  }
+  return points;
+}
+
 /** Draw the lowest and highest values of tiles of one axis, between the limits. */
 function drawLine(context, placements, limits, scale, ink) {
   const { width, height } = context.canvas;
   const how = colouring({ offset: 0, unit: 1 }, limits, scale, Number.MIN_VALUE);
+  const thick = Math.max(1, devicePixelRatio);
   context.clearRect(0, 0, width, height);
   context.strokeStyle = ink;
-  context.lineWidth = Math.max(1, devicePixelRatio);
+  context.lineWidth = thick;
   const y = (value) => Math.min(
     2 * height, Math.max(-height, height * (0.96 - 0.92 * place(value, limits, how))),
   );
-  for (const { tile, edges, clip } of placements) {
-    context.save();
-    context.beginPath();
-    context.rect(clip[0], 0, clip[1] - clip[0], height);
-    context.clip();
-    context.beginPath();
-    const count = tile.cells[0];
-    const step = (edges[1] - edges[0]) / count;
-    const first = Math.max(0, Math.floor((clip[0] - edges[0]) / step) - 1);
-    const last = Math.min(count, Math.ceil((clip[1] - edges[0]) / step) + 1);
-    for (let i = first, isDown = false; i < last; i++) {
-      const [low, high] = [valueAt(tile, 2 * i), valueAt(tile, 2 * i + 1)];
-      const x = edges[0] + (i + 0.5) * step;
-      if (Number.isNaN(low)) {
-        isDown = false;
-        continue;
-      }
-      if (isDown) context.lineTo(x, y(low));
-      else context.moveTo(x, y(low));
-      context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
-      // Behind the last cell is NaN, too.
-      if (!isDown && Number.isNaN(valueAt(tile, 2 * i + 2))) markPoint(context, x, y(high));
-      isDown = true;
-    }
-    context.stroke();
-    context.restore();
-  }
+  context.save();
+  context.beginPath();
+  for (const { clip } of placements) context.rect(clip[0], 0, clip[1] - clip[0], height);
+  context.clip();
+  context.beginPath();
+  linePoints(runsOf(placements), thick).forEach((point, i, points) => {
+    if (!point) return;
+    const [x, low, high] = point;
+    if (points[i - 1]) context.lineTo(x, y(low));
+    else context.moveTo(x, y(low));
+    context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
+    if (!points[i - 1] && !points[i + 1]) markPoint(context, x, y(high));
+  });
+  context.stroke();
+  context.restore();
 }
 
 // --- The viewer ---------------------------------------------------------------------------------
@@ -1442,6 +1498,7 @@ export class Output {
       return;
     }
     if (String(changed.limits) !== String(this.state.limits)) this.refusal = "";
+    if (changed.scale !== this.state.scale) this.automatic = null;
     this.state = { ...changed };
     this.render();
   }
@@ -1536,13 +1593,15 @@ export class Output {
     const found = this.automatic;
     // Of the first index and contents, as more of them come; of later ones for panels without any before.
     const at = [this.state.index, ...overviews.map(({ revision }) => revision)].join();
-    const isMore = found?.panels < overviews.length || (found?.at === at && found.logs < logs);
-    if (overviews.length && (!found || isMore)) {
+    // Those that lack logarithms stay until the index changes, whether or not these have come.
+    const isBetter = found?.at === at ? found.logs < logs : found?.lacksLogs;
+    if (overviews.length && (!found || found.panels < overviews.length || isBetter)) {
       const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
       const limits = automaticLimits(
         values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
       );
-      this.automatic = { panels: overviews.length, logs, at, limits };
+      const lacksLogs = overviews.some((tile) => this.needsLogs(tile) && !tile.plain);
+      this.automatic = { panels: overviews.length, logs, lacksLogs, at, limits };
     }
     return chosenLimits(this.state.limits, this.automatic?.limits ?? [0, 1], this.state.scale);
   }
@@ -1553,11 +1612,15 @@ export class Output {
     return tileKey(number, this.state.index, ...overviewOf(info));
   }
 
+  /** Whether a tile is to be drawn from its logarithms. */
+  needsLogs(tile) {
+    return Boolean(tile?.held_from) && this.state.scale === "log";
+  }
+
   /** The tile to draw by a key: that of logarithms where those are needed, and are here. */
   tileOf(key) {
     const plain = this.cache.get(key);
-    const needsLogs = plain?.underflows && this.state.scale === "log";
-    return (needsLogs && this.cache.get(logsKey(key))) || plain;
+    return (this.needsLogs(plain) && this.cache.get(logsKey(key))) || plain;
   }
 
   /** The tile that stands at a place: an older one until a newer one is here, or was refused. */
@@ -1575,7 +1638,7 @@ export class Output {
     let plain;
     if (isKnown()) {
       plain = this.cache.tiles.get(key);
-      if (!plain?.underflows || this.state.scale !== "log") return [];
+      if (!this.needsLogs(plain)) return [];
       key = logsKey(key);
       if (isKnown()) return [];
       content.logs = true;
@@ -1802,10 +1865,11 @@ export class Output {
     if (!this.pointer) return null;
     const { number, at } = this.pointer;
     const { shape } = this.infos[number];
-    const place = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
-      (fraction, axis) => Math.floor(fraction * shape[axis])
+    const exact = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
+      (fraction, axis) => fraction * shape[axis] + ROUNDED
     );
-    if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    if (exact.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    const place = exact.map((n, axis) => Math.min(shape[axis] - 1, cellIn(n)));
     const { revision } = this.panels[number];
     return {
       number,
@@ -1890,36 +1954,39 @@ export class Output {
     return [...x, ...y];
   }
 
-  /** The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. */
+  /**
+   * The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. `edges`
+   * are a tile's own, and `span` those of the part that it is drawn for.
+   */
   placements(panel) {
     const { info, canvas } = panel;
     if (this.failure(panel, this.overviewKey(panel))) return [];
     const whole = [0, canvas.width, 0, canvas.height];
     const fine = [];
     const coarse = [];
-    const put = (list, tile, levels, place, within) => {
-      const edges = this.edges(panel, levels, place);
-      const found = placed(
-        this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
-      );
-      if (found) list.push({ ...found, tile, edges });
-    };
     for (const wanted of tilesIn(info, this.window, panel.levels)) {
+      const span = this.edges(panel, panel.levels, wanted);
+      const within = span.map(
+        (edge, i) => Math[i % 2 ? "min" : "max"](whole[i], pixelAt(edge))
+      );
+      const put = (list, tile, levels, place) => {
+        const edges = this.edges(panel, levels, place);
+        const found = placed(
+          this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
+        );
+        if (found) list.push({ ...found, tile, edges, span });
+      };
       const tile = this.shownTile(panel, panel.levels, wanted);
       if (tile) {
-        put(fine, tile, panel.levels, wanted, whole);
+        put(fine, tile, panel.levels, wanted);
         continue;
       }
-      const edges = this.edges(panel, panel.levels, wanted).map((edge) => Math.ceil(edge - 0.5));
-      const within = whole.map(
-        (edge, i) => (i % 2 ? Math.min(edge, edges[i]) : Math.max(edge, edges[i]))
-      );
       for (
         let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
       ) {
         const parent = this.shownTile(panel, up.levels, up.place);
         if (!parent) continue;
-        put(coarse, parent, up.levels, up.place, within);
+        put(coarse, parent, up.levels, up.place);
         break;
       }
     }
@@ -1988,12 +2055,15 @@ export class Output {
     const [x0, y0, x1, y1] = this.state.profile;
     const from = this.pixel(canvas, x0, y0);
     const to = this.pixel(canvas, x1, y1);
-    const count = Math.max(
-      2, Math.min(4096, Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]))),
-    );
+    const lengths = to.map((end, axis) => end - from[axis]);
+    const count = Math.max(2, Math.min(4096, Math.ceil(Math.hypot(...lengths))));
+    // From middle to middle of the pixels at its ends: an end on the image's edge is in none of it.
+    const insets = lengths.map((length) => Math.max(-0.4999, Math.min(0.4999, length / 2)));
     return Array.from({ length: count }, (_, i) => {
-      const t = i / (count - 1);
-      return this.shownAt(panel, from[0] + (to[0] - from[0]) * t, from[1] + (to[1] - from[1]) * t);
+      const at = from.map((begin, axis) => (
+        begin + insets[axis] + ((lengths[axis] - 2 * insets[axis]) * i) / (count - 1)
+      ));
+      return this.shownAt(panel, ...at);
     });
   }
 
@@ -2049,9 +2119,9 @@ export class Output {
   tellControls() {
     this.cmap.value = this.state.cmap;
     this.scale.value = this.state.scale;
-    const limits = this.limits;
+    const texts = rangeTexts(this.limits);
     for (const [side, input] of [this.low, this.high].entries()) {
-      if (document.activeElement !== input) input.value = numberText(limits[side]);
+      if (document.activeElement !== input) input.value = texts[side];
     }
     const pixels = new Uint8ClampedArray(this.palettes[this.state.cmap].buffer, 4, 4 * COLOURS);
     this.range.getContext("2d").putImageData(new ImageData(pixels, COLOURS, 1), 0, 0);

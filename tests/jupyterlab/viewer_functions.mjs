@@ -355,7 +355,8 @@ const TESTS = {
   on_a_log_scale_numbers_that_underflow_are_asked_for_as_logarithms() {
     const info = { kind: "image", shape: [1, 4] };
     const plain = {
-      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), underflows: true, offset: 0, unit: 1,
+      cells: [1, 4], values: Float32Array.of(1, 0, 0, -2), offset: 0, unit: 1,
+      held_from: 2 ** -126,
     };
     const output = outputOf([{ info, tile: plain }], { scale: "linear" });
     Object.assign(output, { requests: requestsOf().requests, root: { dataset: {} } });
@@ -384,6 +385,25 @@ const TESTS = {
     assert.equal(wished()[0].content.logs, undefined);
   },
 
+  small_values_far_from_a_tiles_offset_are_those_of_its_logarithms() {
+    const values = [1 - 1e-9, 1e-3, 1e-9, 1e-13, 0, -2, NaN];
+    const plain = {
+      values: Float32Array.from(values, (value) => value - 1), offset: 1, unit: 1,
+      held_from: 2 ** -16,
+    };
+    assert.deepEqual(Array.from(viewer.trueValues(plain)).slice(2, 5), [0, 0, 0]);
+    const tile = {
+      values: Float32Array.from(values, (value) => value < 0 ? -Infinity : Math.log(value)),
+      offset: 0, unit: 1, plain,
+    };
+    const found = viewer.trueValues(tile);
+    values.slice(0, 5).forEach((value, i) => (
+      assert.ok(Math.abs(found[i] - value) <= 2e-4 * value, `${value} ${found[i]}`)
+    ));
+    assert.equal(found[0], viewer.valueAt(plain, 0));
+    assert.deepEqual(Array.from(found).slice(4), [0, -2, NaN]);
+  },
+
   limits_that_nobody_chose_stay_while_the_index_and_the_contents_change() {
     const info = { kind: "image", shape: [1, 2], leading: [3] };
     const output = outputOf([{ info }, { info }], { index: [0], scale: "log" });
@@ -393,8 +413,10 @@ const TESTS = {
     );
     // One of small numbers, which come as logarithms, too.
     const putSmall = (number, low, high, revision = 0) => {
-      const plain = { values: Float32Array.of(0, high), offset: 0, unit: 1 };
-      put(number, plain.values, { revision, underflows: true });
+      const plain = {
+        values: Float32Array.of(0, high), offset: 0, unit: 1, held_from: 2 ** -126,
+      };
+      put(number, plain.values, { ...plain, revision });
       put(number, [Math.log(low), Math.log(high)], { revision, plain });
     };
     const near = ([low, high]) => [low, high].map((limit) => Number(limit.toPrecision(1)));
@@ -414,6 +436,39 @@ const TESTS = {
     assert.deepEqual(near(output.limits), [1, 2]);
     output.state.index = [1]; // where the other tensor is here, too
     assert.ok(output.limits[0] < 1e-150);
+  },
+
+  limits_without_the_logarithms_that_they_need_are_found_anew_at_the_next_index() {
+    const info = { kind: "line", shape: [1], leading: [3] };
+    const output = outputOf([{ info }], { index: [0], scale: "log" });
+    const [panel] = output.panels;
+    const plain = {
+      cells: [1], values: Float32Array.of(1e-45, 1), offset: 0, unit: 1, revision: 0,
+      held_from: 2 ** -126,
+    };
+    const put = (low) => {
+      const key = output.overviewKey(panel);
+      const values = Float32Array.of(Math.log(low), 0);
+      output.cache.put(key, plain);
+      if (low) output.cache.put(`${key}/logs`, { ...plain, held_from: 0, values, plain });
+    };
+    put(0); // its logarithms have not come yet
+    assert.ok(output.limits[0] > 1e-46);
+    output.state.index = [1];
+    assert.ok(output.limits[0] > 1e-46); // nothing of this one is here
+    put(0);
+    assert.ok(output.limits[0] > 1e-46);
+    put(1e-60);
+    const { limits } = output;
+    assert.ok(limits[0] < 1e-59, String(limits));
+    output.state.index = [2];
+    put(1e-90);
+    assert.deepEqual(output.limits, limits);
+    // Another scale has other ones, also where the kernel says it.
+    output.model = { get: () => ({ ...output.state, scale: "linear" }) };
+    output.render = () => {};
+    output.stateChanged();
+    assert.ok(output.limits[0] > 1e-46, String(output.limits));
   },
 
   tiles_beside_each_other_share_no_pixel_and_leave_none() {
@@ -472,6 +527,21 @@ const TESTS = {
   numbers_are_short_and_read_back() {
     const texts = [2097152, 0, -0.5, 6.08e-6, 1e300, NaN, -Infinity].map(viewer.numberText);
     assert.deepEqual(texts, ["2097152", "0", "-0.5", "6.08e-6", "1e+300", "NaN", "-inf"]);
+    // As many digits as tell the ends of a range apart.
+    for (
+      const [range, expected] of [
+        [[1700000011.9975, 1700002387.5025], ["1700000012", "1700002388"]],
+        [[1e12 + 24, 1e12 + 4775.5], ["1000000000024", "1000000004776"]],
+        [[1 - 1e-9, 1 - 1e-11], ["0.999999999", "0.99999999999"]],
+        [[300, 300 + 2 ** -44], ["300", "300.00000000000006"]],
+        [[0.1, 0.30000000000000004], ["0.1", "0.3"]],
+        [[-1.7e308, 1.7e308], ["-1.7e+308", "1.7e+308"]],
+        [[1e12 + 5, 1e12 + 5], ["1000000000005", "1000000000005"]],
+      ]
+    ) {
+      assert.deepEqual(viewer.rangeTexts(range), expected);
+      assert.ok(viewer.histogramText({ counts: [1], range }).endsWith(expected.join(" to ")));
+    }
   },
 
   npy_files_are_numpys() {
@@ -586,6 +656,87 @@ const TESTS = {
     assert.equal(ofProfile(Array(8).fill(NaN)).length, 0);
   },
 
+  a_profile_of_the_whole_width_has_each_pixel_of_it() {
+    const values = Float32Array.from({ length: 8 }, (_, i) => i);
+    const info = { kind: "image", shape: [1, 8] };
+    const output = outputOf([{ info, tile: { cells: [1, 8], values } }]);
+    const [panel] = output.panels;
+    output.update = (changes) => Object.assign(output.state, changes);
+    const profile = (window, width) => {
+      Object.assign(output.state, { window, profile: null });
+      panel.canvas.width = width;
+      panel.placements = output.placements(panel);
+      output.toggleProfile();
+      return output.profileOf(panel);
+    };
+    const all = Array.from(values);
+    assert.deepEqual(profile([0, 1, 0, 1], 8), all);
+    assert.deepEqual(profile([0, 1, 0, 1], 16), all.flatMap((value) => [value, value]));
+    assert.deepEqual(profile([0.25, 0.75, 0, 1], 4), [2, 3, 4, 5]);
+    // The image's edges lie within the canvas, and within its pixels.
+    for (const width of [20, 21, 22, 23]) {
+      const found = profile([-0.31, 1.32, 0, 1], width);
+      assert.deepEqual([found[0], found.at(-1)], [0, 7], String(width));
+    }
+    output.state.profile = [1, 0.5, 0, 0.5];
+    output.state.window = [0, 1, 0, 1];
+    panel.canvas.width = 8;
+    panel.placements = output.placements(panel);
+    assert.deepEqual(output.profileOf(panel), all.reverse());
+  },
+
+  a_line_goes_on_over_the_borders_between_tiles() {
+    globalThis.devicePixelRatio = 1;
+    const info = { kind: "line", shape: [12], tile: 4, levels: [3], overview: [2] };
+    // The ends of each line that is drawn, for values of three tiles; null for one that is not here.
+    const drawn = (tiles, { overview, window = null, count = 3 } = {}) => {
+      const output = outputOf([{ info }], { window });
+      const [panel] = output.panels;
+      const put = (levels, number, values) => output.cache.put(
+        viewer.tileKey(0, [], levels, [number]),
+        {
+          cells: [values.length], offset: 0, unit: 1, revision: 0,
+          values: Float32Array.from(values.flatMap((value) => [value, value])),
+        },
+      );
+      tiles.forEach((values, number) => values && put([0], number, values));
+      if (overview) put([2], 0, overview);
+      const { pieces, context } = penOf(120, 40);
+      Object.assign(panel, { context, canvas: { width: 120, height: 40 } });
+      Object.assign(output, { palettes: {}, ink: () => "black", drawMarks() {} });
+      output.drawPanel(panel);
+      assert.equal(panel.placements.length, count);
+      const lines = [];
+      for (const [x0, y0, x1, y1] of pieces) {
+        const before = lines.at(-1);
+        if (before?.[1] === x0 && before[2] === y0) [before[1], before[2]] = [x1, y1];
+        else lines.push([x0, x1, y1]);
+      }
+      return lines.map(([from, to]) => [from, to].map((x) => Math.round(1e3 * x) / 1e3));
+    };
+    const whole = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]];
+    assert.deepEqual(drawn(whole), [[5, 115]]);
+    assert.deepEqual(drawn([[1, 2, NaN, 4], ...whole.slice(1)]), [[5, 15], [35, 115]]);
+    assert.deepEqual(drawn([[1, 2, 3, NaN], ...whole.slice(1)]), [[5, 25], [45, 115]]);
+    // One value beside the border is a dot, and two about it are a line.
+    const [none, dot] = [[NaN, NaN, NaN, NaN], [5, NaN, NaN, NaN]];
+    assert.deepEqual(drawn([none, dot, none]), [[44, 46]]);
+    assert.deepEqual(drawn([[NaN, NaN, NaN, 4], dot, none]), [[35, 45]]);
+    // Coarse cells stand for a tile, or there is none.
+    const overview = [2, 6, 10];
+    assert.deepEqual(drawn([whole[0], null, whole[2]], { overview }), [[5, 115]]);
+    assert.deepEqual(drawn([whole[0], null, null], { overview }), [[5, 100]]);
+    assert.deepEqual(drawn([null, whole[1], null], { overview: [NaN, 6, 10] }), [[45, 100]]);
+    // A cell that reaches beyond the tile is drawn beside the border.
+    assert.deepEqual(drawn([null, ...whole.slice(1)], { overview: [6] }), [[40, 115]]);
+    assert.deepEqual(
+      drawn([whole[0], null, whole[2]], { count: 2 }), [[5, 35], [85, 115]],
+    );
+    // From within a tile into the next one: a line from edge to edge.
+    const [line, ...others] = drawn(whole, { window: [2 / 12, 7 / 12, 0, 1], count: 2 });
+    assert.ok(line[0] <= 0 && line[1] >= 120 && !others.length, String(line));
+  },
+
   a_saved_png_does_not_have_the_pointer() {
     const drawn = [];
     const all = { append() {}, toBlob() {}, getContext: () => ({ drawImage() {} }) };
@@ -626,6 +777,45 @@ const TESTS = {
           assert.deepEqual(output.pixel(panel.canvas, ...at).map(Math.floor), [x, y]);
         }
       }
+    }
+  },
+
+  a_pixel_on_the_border_of_elements_shows_the_one_that_the_pointer_names() {
+    // Of the last two, middles of pixels are nearly on the image's edges.
+    for (
+      const [rows, columns, width, height, window = null] of [
+        [32, 25, 75, 96], [20, 20, 46, 46], [30, 40, 100, 58], [50, 50, 75, 75], [24, 32, 60, 45],
+        [1, 4, 10, 5, [0.05 - 1e-5, 1.05 - 1e-5, 0, 1]], [1, 4, 10, 5, [-0.05 - 1e-5, 0.95, 0, 1]],
+      ]
+    ) {
+      const info = { kind: "image", shape: [rows, columns], tile: 10, overview: [3, 3] };
+      const output = outputOf([{ info }], { window });
+      const [panel] = output.panels;
+      panel.canvas = {
+        width, height, clientLeft: 0, clientTop: 0,
+        getBoundingClientRect: () => ({ left: 0, right: width, top: 0, bottom: height }),
+      };
+      for (const place of viewer.tilesIn(output.infos[0], [0, 1, 0, 1], [0, 0])) {
+        const [[top, bottom], [left, right]] = viewer.tileBox(output.infos[0], [0, 0], place);
+        const cells = [bottom - top, right - left];
+        const values = Float32Array.from(
+          { length: cells[0] * cells[1] },
+          (_, i) => (top + Math.floor(i / cells[1])) * columns + left + (i % cells[1]),
+        );
+        output.cache.put(
+          viewer.tileKey(0, [], [0, 0], place), { cells, values, offset: 0, unit: 1, revision: 0 },
+        );
+      }
+      globalThis.devicePixelRatio = 1;
+      panel.placements = output.placements(panel);
+      const { values } = viewer.shownCells("image", panel.placements, panel.canvas);
+      values.forEach((value, pixel) => {
+        const [clientX, clientY] = [(pixel % width) + 0.5, Math.floor(pixel / width) + 0.5];
+        const at = output.fraction({ target: panel.canvas, clientX, clientY });
+        output.pointer = { number: 0, at };
+        const place = output.pointed()?.at;
+        assert.equal(place ? place[0] * columns + place[1] : NaN, value, `${columns} ${pixel}`);
+      });
     }
   },
 

@@ -734,6 +734,25 @@ def test_bins_of_integers_hold_as_many_integers_each() -> None:
         drawn(axes)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, math.nextafter(1.0, 2)],
+        [300 + i * 6e-14 for i in range(10)],
+        [0.0, 5e-324],
+        [-1e300, -1e300 + 1e285],
+        [1.7e9] * 9 + [1.7e9 + 5e-7],
+    ],
+)
+def test_floats_that_bins_would_not_tell_apart_are_counted_in_a_wider_range(
+    values: list[float],
+) -> None:
+    made = gf.plot.hist(device(np.array(values)), ax=axes_of(50, 50))
+    heights, edges = bars_of(made)
+    assert heights.sum() == len(values) and edges[0] <= min(values) and edges[-1] >= max(values)
+    drawn(made.axes)
+
+
 BIG = [2**52 - 3, 2**52 + 1, 2**53 - 2, 2**53 + 1, 2**54 + 5, 2**60 + 201]
 
 

@@ -218,23 +218,53 @@ def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> N
     values = np.array([[1.0, 1e-100, 1e-40], [0, -1e-100, np.nan]])
     panel = panel_of(values)
     plain, reply = tile_of(panel, [0, 0], [0, 0])
-    assert reply["underflows"] and plain[0, 1] == 0
+    assert reply["held_from"] == 2.0**-126 and plain[0, 1] == 0
     of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
     logs = np.frombuffer(data, np.float32).reshape(2, 3) * of_logs["unit"] + of_logs["offset"]
-    assert not of_logs["underflows"]
+    assert not of_logs["held_from"]
     assert np.allclose(logs[0], np.log(values[0]), rtol=1e-6)
     assert np.array_equal(logs[1], [-np.inf, -np.inf, np.nan], equal_nan=True)
     spread = 10.0 ** np.random.default_rng(3).uniform(-300, 0, (40, 60))
-    assert (
-        tile_of(panel_of(spread), [0, 0], [0, 0])[1].items()
-        >= {"underflows": True, "offset": 0}.items()
-    )
+    _, reply = tile_of(panel_of(spread), [0, 0], [0, 0])
+    assert reply["held_from"] > 0 and reply["offset"] == 0
     for others in ([[1.0, 1e-30, -1e-100]], [[1e9, 1e9 + 1]], [[1e-300, 2e-300, 0]], [[0, 5]]):
-        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["underflows"], others
+        assert not tile_of(panel_of(np.array(others)), [0, 0], [0, 0])[1]["held_from"], others
     line, _ = ask(panel_of(values[0]), index=[], levels=[0], place=[0], logs=True)
     assert line["cells"] == [3]
     refused, _ = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=1)
     assert "logs is 1" in refused["error"]
+
+
+@pytest.mark.parametrize("base", [1, -300, 10.0**12])
+def test_small_positive_values_far_from_a_tiles_offset_travel_as_logarithms_too(
+    base: float,
+) -> None:
+    values = base * (1 - 10.0 ** np.random.default_rng(3).uniform(-11, -9, (40, 60)))
+    values[8:13] = small = 10.0 ** np.linspace(-14, -4, 300).reshape(5, 60) * abs(base)
+    panel = panel_of(values)
+    plain, reply = tile_of(panel, [0, 0], [0, 0])
+    assert reply["offset"] and reply["held_from"] > 1e-5 * abs(base)
+    assert np.allclose(plain[:8], values[:8], rtol=1e-13)
+    of_logs, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], logs=True)
+    logs = np.frombuffer(data, np.float32).reshape(40, 60) * of_logs["unit"] + of_logs["offset"]
+    assert np.allclose(np.exp(logs[8:13].astype(np.float64)), small, rtol=1e-4)
+    held = plain >= reply["held_from"]
+    assert np.allclose(plain[held], values[held], rtol=1 / 128)
+    # Without any in the tile there is nothing to ask for.
+    assert not tile_of(panel_of(values[:8]), [0, 0], [0, 0])[1]["held_from"]
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, "f2", "f4", "f8"])
+@pytest.mark.parametrize("shape", [(8, 8), (64,)])
+@pytest.mark.filterwarnings("error")
+def test_a_tile_with_nan_warns_of_nothing(dtype: Any, shape: tuple[int, ...]) -> None:
+    values = np.arange(-32, 32).astype(dtype)
+    values[[3, 40]] = np.nan
+    panel = panel_of(values.reshape(shape))
+    for members in ({}, {"logs": True}):
+        zeros = [0] * len(shape)
+        reply, _ = ask(panel, index=[], levels=zeros, place=zeros, **members)
+        assert "error" not in reply, reply
 
 
 def test_a_line_keeps_one_spike_at_every_level() -> None:
@@ -522,6 +552,14 @@ def test_the_windows_box_holds_every_element_that_is_seen() -> None:
     assert shown_box((100, 200), [0.251, 0.4951, -3, 0.0001]) == [(0, 1), (50, 100)]
     assert shown_box((100, 200), [5, 6, -6, -5]) == [(0, 1), (199, 200)]
     assert shown_box((100,), [0.5, 0.6, 0, 1]) == [(50, 60)]
+    assert shown_box((100,), [-1e300, 1e300, 0, 1]) == [(0, 100)]
+
+
+def test_the_windows_box_holds_no_element_beyond_a_windows_edge() -> None:
+    for first in range(90):
+        for last in range(first + 1, min(103, first + 9)):
+            window = [first / 103, last / 103, first / 107, last / 107]
+            assert shown_box((107, 103), window) == [(first, last)] * 2
 
 
 def decoded(png: bytes) -> Any:

@@ -9,7 +9,9 @@ import numpy as np
 from gpufetch._lazy.array import LazyArray, lazy
 from gpufetch._view import View
 
-__all__ = ["Axis", "Source", "is_labelled", "part_view"]
+__all__ = ["EPSILON", "Axis", "Source", "indices_between", "is_labelled", "part_view"]
+
+EPSILON = 1e-6  # of an index: places that are rounded do not take in one more
 
 _PARTS = ("abs", "phase", "real", "imag")  # what is shown of complex elements
 _STEPS_MAX = 0.01  # coordinates that are further from evenly spaced ones, in steps, are uneven
@@ -107,3 +109,14 @@ def part_view(view: View, part: str | None, allowed: tuple[str, ...] = _PARTS) -
     if part in ("abs", "phase"):
         return components
     return components[..., 0 if part == "real" else 1]
+
+
+def indices_between(low: float, high: float, length: int) -> tuple[int, int]:
+    """The first index of an axis that two places have between them, and the one behind the last.
+
+    An index is between its own number and the next. Where there is none, it is not below the other.
+    """
+    # Compared before they are rounded: far away they are beyond every integer.
+    first = int(max(0.0, low + EPSILON)) if low < length else length
+    last = length - int(max(0.0, length - high + EPSILON)) if high > 0 else 0
+    return first, last

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpufetch._display.palettes import PALETTES
 from gpufetch._display.thumbnail import between, colour_limits, coloured, palette_png
+from gpufetch._planes.source import indices_between
 from gpufetch._viewer.tiles import Panel
 
 __all__ = ["scaled", "shown_box", "viewer_png"]
@@ -37,8 +38,9 @@ def shown_box(shape: Sequence[int], window: Sequence[float] | None) -> list[tupl
     edges = [window[2:], window[:2]] if len(shape) == 2 else [window[:2]]
     box = []
     for length, (low, high) in zip(shape, edges, strict=True):
-        first = min(length - 1, max(0, math.floor(low * length)))
-        box.append((first, max(first + 1, min(length, math.ceil(high * length)))))
+        first, last = indices_between(low * length, high * length, length)
+        first = min(first, length - 1)
+        box.append((first, max(first + 1, last)))
     return box
 
 

@@ -55,10 +55,10 @@ class Tile(NamedTuple):
     """Cells as they travel. A cell's value is `unit` times the number that is sent plus `offset`.
 
     `cells` is the number of cells along each axis, `note` says how these were reduced, and
-    `left_out` counts elements that are in none of them, by their names. `underflows` says that the
-    numbers do not hold the smallest positive values: a tile of logarithms does. The bytes of a
-    line's are float32 pairs, lowest and highest, those of a picture's are RGBA, and all others are
-    float32 in C order.
+    `left_out` counts elements that are in none of them, by their names. Positive values below
+    `held_from` lack digits for a logarithm, or are 0: a tile of logarithms has them. It is 0 where
+    there are none. The bytes of a line's are float32 pairs, lowest and highest, those of a
+    picture's are RGBA, and all others are float32 in C order.
     """
 
     cells: tuple[int, ...]
@@ -67,7 +67,7 @@ class Tile(NamedTuple):
     unit: float
     note: str
     left_out: dict[str, int]
-    underflows: bool = False
+    held_from: float = 0.0
 
 
 def overview_level(length: int, cells: int) -> int:
@@ -146,11 +146,19 @@ def _telling_offset(finite: npt.NDArray[np.float64], offset: float) -> float:
     return offset
 
 
+def _held_from(values: npt.NDArray[Any], offset: float, unit: float) -> float:
+    """From where on positive numbers have digits for a logarithm; 0 if all of the values have."""
+    # Far from an offset, numbers are rounded to its digits.
+    least = abs(offset) * _FLOAT32_STEP * _COLOURS if offset else _FLOAT32_NORMAL * unit
+    numbers = np.asarray(values, np.float64)
+    return least if np.any((numbers > 0) & (numbers < least)) else 0.0
+
+
 def logarithms(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Natural logarithms, -inf for what is not above 0."""
+    numbers = np.asarray(values, np.float64)
     with np.errstate(all="ignore"):
-        numbers = np.log(np.asarray(values, np.float64))
-    return np.where(values <= 0, -np.inf, numbers)
+        return np.where(numbers <= 0, -np.inf, np.log(numbers))
 
 
 class Panel(ABC):
@@ -244,11 +252,9 @@ class Panel(ABC):
         """Read cells, as they travel: ranges as in `cells`."""
         values, note = self.cells(source, ranges)
         numbers, offset, unit = compact(logarithms(values) if is_log else values)
-        # With an offset, most values are close together.
-        small = (values > 0) & (np.abs(numbers) < _FLOAT32_NORMAL)
-        underflows = not is_log and offset == 0 and bool(small.any())
+        held_from = 0.0 if is_log else _held_from(values, offset, unit)
         cells = numbers.shape[: len(self.shape)]
-        return Tile(cells, numbers.tobytes(), offset, unit, *note, underflows)
+        return Tile(cells, numbers.tobytes(), offset, unit, *note, held_from)
 
     @abstractmethod
     def cells(

@@ -75,7 +75,7 @@ class _Counted:
         if self._is_whole:
             return _whole_bins(int(stats["finite_min"]), int(stats["finite_max"]) + 1, self.bins)
         low, high = float(stats["finite_min"]), float(stats["finite_max"])
-        if low == high:
+        if high - low <= self.least(low, high):
             half = max(0.5, abs(low) * 1e-3)
             low, high = low - half, high + half
         return low, high, self.bins

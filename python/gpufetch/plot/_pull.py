@@ -9,6 +9,7 @@ import queue
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
+from gpufetch._planes.source import EPSILON, indices_between
 from gpufetch._threads import Workers
 
 __all__ = ["Puller", "is_live", "visible"]
@@ -16,7 +17,6 @@ __all__ = ["Puller", "is_live", "visible"]
 _T = TypeVar("_T")
 _PATIENCE_S = 0.1  # how long a drawing waits for its read where it may be repeated
 _POLL_MS = 30
-_EPSILON = 1e-6  # of an index: limits that are rounded do not take in one more
 
 
 def visible(
@@ -31,14 +31,12 @@ def visible(
     if length == 0 or begin == end or limits[0] == limits[1]:
         return None
     low, high = sorted((limit - begin) / (end - begin) * length for limit in limits)
-    # Compared before they are rounded: far away they are beyond every integer.
-    first = int(max(0.0, low + _EPSILON)) if low < length else length
-    last = length - int(max(0.0, length - high + _EPSILON)) if high > 0 else 0
+    first, last = indices_between(low, high, length)
     if first >= last:
         return None
     shown = pixels * (last - first) / (high - low) if high > low else pixels
     cells = min(float(last - first), max(1.0, shown))
-    return first, last, int(-(-(cells - _EPSILON) // 1)) or 1
+    return first, last, int(-(-(cells - EPSILON) // 1)) or 1
 
 
 def _is_page(canvas: Any) -> bool:
