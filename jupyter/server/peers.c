@@ -31,12 +31,14 @@
 #define FRAMES_AT_ONCE 64
 #define FRAME_INTERVAL_NS INT64_C(31250000)
 #define SWEEP_INTERVAL_NS 1000000000
-/* Of all connections, twice the largest message. In ZeroMQ's memory a frame takes 64 bytes at
- * least, of which 2 came: a message without an end may take 32 times as much. */
+/* Of all connections without the key, twice the largest message. In ZeroMQ's memory a frame takes
+ * 64 bytes at least, of which 2 came: a message without an end may take 32 times as much. */
 #define UNREAD_MAX_NBYTES (UINT64_C(2) * GPUFI_WIRE_FRAMES_MAX * GPUFI_WIRE_FRAME_MAX_NBYTES)
 #define UNREAD_FEW_NBYTES (UINT64_C(1) << 20)
 #define UNREAD_INTERVAL_MS 250
 #define UNREAD_INTERVAL_LESS_MS 20 /* where not few wait */
+#define UNREAD_SHARE 9             /* a look at all takes at most a tenth of the thread's time */
+#define UNREAD_CUTS_MAX 256        /* each of which looks through the list */
 
 /* --- Limits -------------------------------------------------------------------- */
 
@@ -315,6 +317,7 @@ bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, ui
     }
     return true;
   }
+  peer->has_key |= is_good;
   peer->refused_count = is_good ? 0 : peer->refused_count + 1;
   if (peer->refused_count < REFUSED_MAX) {
     return true;
@@ -355,11 +358,12 @@ long gpufi_peers_look_ms(const gpufi_peers *peers) {
   return take_anybody(peers) ? peers->unread_interval_ms : -1;
 }
 
-/* Bytes that have come and were not taken. On iopub, subscribers.c looks at what comes. */
+/* Bytes that have come and were not taken. Who has the key has sent a good message; on iopub,
+ * subscribers.c looks at what comes. */
 static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) {
   struct tcp_info info = {0};
   socklen_t info_nbytes = sizeof(info);
-  if (peer->is_cut || peer->socket == GPUFI_IOPUB || !is_of(peers, peer->socket, peer->fd) ||
+  if (peer->has_key || peer->socket == GPUFI_IOPUB || !is_of(peers, peer->socket, peer->fd) ||
       getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &info_nbytes) != 0 ||
       info.tcpi_bytes_received < peer->taken_nbytes) {
     return 0;
@@ -367,38 +371,48 @@ static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) 
   return info.tcpi_bytes_received - peer->taken_nbytes;
 }
 
-/* Of all connections; *largest is the one that has the most. */
-static uint64_t all_unread_nbytes(gpufi_peers *peers, gpufi_peer **largest) {
-  uint64_t total = 0, most = 0;
-  for (int32_t i = 0; i < peers->count; i++) {
-    const uint64_t nbytes = unread_nbytes(peers, &peers->list[i]);
-    total += nbytes;
-    if (nbytes > most) {
-      most = nbytes;
-      *largest = &peers->list[i];
+static gpufi_peer *most_unread(gpufi_peers *peers) {
+  gpufi_peer *most = &peers->list[0];
+  for (int32_t i = 1; i < peers->count; i++) {
+    if (peers->list[i].unread_nbytes > most->unread_nbytes) {
+      most = &peers->list[i];
     }
   }
-  return total;
+  return most;
+}
+
+/* Shut down those that have the most, if all together have too much, not too many at once. False if
+ * there were such. */
+static bool cut_unread(gpufi_peers *peers, uint64_t unread) {
+  const bool fits = unread <= UNREAD_MAX_NBYTES;
+  for (int i = 0; i < UNREAD_CUTS_MAX && unread > UNREAD_MAX_NBYTES; i++) {
+    gpufi_peer *peer = most_unread(peers);
+    shut_down(peers, peer);
+    unread -= peer->unread_nbytes;
+    peer->unread_nbytes = 0;
+  }
+  return fits;
 }
 
 bool gpufi_peers_cut_unread(gpufi_peers *peers) {
   const int64_t now_ns = gpufi_clock_ns();
-  gpufi_peer *largest = NULL;
-  bool fits = true;
+  uint64_t unread = 0;
   if (!take_anybody(peers) || now_ns < peers->unread_due_ns) {
     return true;
   }
   gpufi_peers_refresh(peers);
-  uint64_t unread = all_unread_nbytes(peers, &largest);
+  for (int32_t i = 0; i < peers->count; i++) {
+    peers->list[i].unread_nbytes = unread_nbytes(peers, &peers->list[i]);
+    unread += peers->list[i].unread_nbytes;
+  }
+  const bool fits = cut_unread(peers, unread);
+  const int64_t end_ns = gpufi_clock_ns(), most_ns = UNREAD_SHARE * (end_ns - now_ns);
   peers->unread_interval_ms =
       unread > UNREAD_FEW_NBYTES ? UNREAD_INTERVAL_LESS_MS : UNREAD_INTERVAL_MS;
-  peers->unread_due_ns = now_ns + peers->unread_interval_ms * INT64_C(1000000);
-  while (unread > UNREAD_MAX_NBYTES) {
-    shut_down(peers, largest);
-    largest->is_cut = true;
-    fits = false;
-    unread = all_unread_nbytes(peers, &largest);
+  if (peers->unread_interval_ms * INT64_C(1000000) < most_ns) {
+    peers->unread_interval_ms = (int32_t)(most_ns / 1000000);
   }
+  peers->unread_due_ns = end_ns + peers->unread_interval_ms * INT64_C(1000000);
   return fits;
 }
 

@@ -16,12 +16,13 @@ typedef struct gpufi_peer {
   int fd; /* ZeroMQ's: it may be closed, and stand for another file, at any time */
   gpufi_socket socket;
   ino_t inode; /* of the connection, which tells it from the next one with its descriptor */
-  uint64_t least_number; /* those of earlier connections with its descriptor are less than its own,
-                          * which is this one or more (zap.h) */
-  int32_t refused_count; /* of its messages, since one was good */
-  int64_t ping_due_ns;   /* gpufi_comes_too_fast */
-  uint64_t taken_nbytes; /* of messages that gpufi_peers_note_taken has counted */
-  bool is_cut;           /* by gpufi_peers_cut_unread */
+  uint64_t least_number;  /* those of earlier connections with its descriptor are less than its own,
+                           * which is this one or more (zap.h) */
+  int32_t refused_count;  /* of its messages, since one was good */
+  int64_t ping_due_ns;    /* gpufi_comes_too_fast */
+  uint64_t taken_nbytes;  /* of messages that gpufi_peers_note_taken has counted */
+  uint64_t unread_nbytes; /* at the last look of gpufi_peers_cut_unread */
+  bool has_key;           /* it has sent a good message */
   int32_t subscription_count;   /* where ZeroMQ keeps its subscriptions */
   gpufi_subscriber *subscriber; /* where it does not; NULL = nothing was heard of it */
 } gpufi_peer;
@@ -89,9 +90,9 @@ bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, ui
 bool gpufi_peers_note_ping(gpufi_peers *peers, int fd, uint64_t number);
 /* A message was taken from ZeroMQ, for which `nbytes` have come over the connection. */
 void gpufi_peers_note_taken(gpufi_peers *peers, int fd, uint64_t number, size_t nbytes);
-/* Shut down those connections of which the most bytes wait in ZeroMQ's memory, parts of messages
- * without an end among them, until those of all others are few enough. Looks again only some time
- * after it last did. False if there were such connections. */
+/* Shut down those connections that have sent no good message and of which the most bytes wait in
+ * ZeroMQ's memory, parts of messages without an end among them, until those of all others are few
+ * enough. Looks again only some time after it last did. False if there were such connections. */
 bool gpufi_peers_cut_unread(gpufi_peers *peers);
 /* After how many milliseconds gpufi_peers_cut_unread is to be called next; -1 = no matter. */
 long gpufi_peers_look_ms(const gpufi_peers *peers);

@@ -413,6 +413,30 @@ def test_a_message_without_an_end_costs_the_connection(server: gf.Server, sock: 
         assert honest.poll(10_000) and honest.recv() == b"ping"
 
 
+def test_a_client_with_the_key_keeps_its_connection_beside_messages_without_an_end(
+    server: gf.Server,
+) -> None:
+    """Strangers hold what all may hold, each less than a request of the client's."""
+    info = json.loads(Path(server.connection_file).read_text())
+    part = b"\2" + struct.pack(">Q", 1 << 18) + bytes((1 << 18) - 1)  # of a frame
+    with contextlib.ExitStack() as stack, client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        shell = attached.shell_channel.socket
+        events = shell.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        for _ in range(127):
+            stranger = by_hand((info["ip"], info["shell_port"]), b"DEALER")
+            stack.enter_context(stranger).sendall(part)
+        for _ in range(20):
+            request = attached.session.send(
+                shell, "kernel_info_request", buffers=[bytes(250_000)] * 8
+            )
+            reply = attached.get_shell_msg(timeout=10)
+            assert reply["parent_header"]["msg_id"] == request["header"]["msg_id"]
+        assert not events.poll(0)
+        events.close()
+        shell.disable_monitor()
+
+
 def test_a_client_with_the_key_keeps_its_connection_beside_what_is_refused(
     server: gf.Server,
 ) -> None:
