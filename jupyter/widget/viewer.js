@@ -423,7 +423,7 @@ export function colouring(tile, limits, scale, least = FLOAT32_NORMAL) {
   const [low, high] = limits;
   if (tile.plain) return linearColouring(tile, limits.map(logarithm));
   // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
-  const isNarrow = high - low < NARROW * Math.abs(tile.offset);
+  const isNarrow = high - low < NARROW * Math.min(Math.abs(low), Math.abs(high));
   if (scale === "linear" || isNarrow) return linearColouring(tile, limits);
   const shift = tile.offset / tile.unit;
   if (scale === "log") {
@@ -476,16 +476,18 @@ function cellIn(place) {
 /**
  * Where a tile lies on a canvas: `clip` are the pixels [left, right, top, bottom] whose middles are
  * in it, and in `within`; `first` and `step` are the cell of the first pixel's middle, and cells
- * from one pixel to the next, for columns and rows. Null where there is no such pixel.
+ * from one pixel to the next, for columns and rows. Where there is no such pixel: null, or, if
+ * `isKept`, an empty clip.
  */
-export function placed(tile, edges, within) {
+export function placed(tile, edges, within, isKept = false) {
   const [left, right, top, bottom] = edges;
   const ends = edges.map(pixelAt);
   const clip = [
     Math.max(ends[0], within[0]), Math.min(ends[1], within[1]), Math.max(ends[2], within[2]),
     Math.min(ends[3], within[3]),
   ];
-  if (clip[0] >= clip[1] || clip[2] >= clip[3]) return null;
+  if (!isKept && (clip[0] >= clip[1] || clip[2] >= clip[3])) return null;
+  clip[1] = Math.max(clip[0], clip[1]);
   const [rows, columns] = tile.cells;
   const step = [columns / (right - left), rows / (bottom - top)];
   const first = [(clip[0] + 0.5 - left) * step[0], (clip[2] + 0.5 - top) * step[1]];
@@ -1761,7 +1763,7 @@ export class Output {
     if (this.isSettled) {
       const others = wishes.length;
       for (const panel of this.panels) {
-        for (const place of tilesIn(panel.info, this.window, panel.levels)) {
+        for (const place of this.shownTiles(panel)) {
           wishes.push(...this.tileWish(panel, panel.levels, place));
         }
       }
@@ -1954,6 +1956,13 @@ export class Output {
     return [...x, ...y];
   }
 
+  /** Places of the tiles that the window shows, and of a line's next points, to which it goes on. */
+  shownTiles({ info, levels }) {
+    const more = this.isLine ? 2 ** levels[0] / 2 / info.shape[0] : 0;
+    const [left, right, ...others] = this.window;
+    return tilesIn(info, [left - more, right + more, ...others], levels);
+  }
+
   /**
    * The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. `edges`
    * are a tile's own, and `span` those of the part that it is drawn for.
@@ -1964,7 +1973,7 @@ export class Output {
     const whole = [0, canvas.width, 0, canvas.height];
     const fine = [];
     const coarse = [];
-    for (const wanted of tilesIn(info, this.window, panel.levels)) {
+    for (const wanted of this.shownTiles(panel)) {
       const span = this.edges(panel, panel.levels, wanted);
       const within = span.map(
         (edge, i) => Math[i % 2 ? "min" : "max"](whole[i], pixelAt(edge))
@@ -1972,7 +1981,7 @@ export class Output {
       const put = (list, tile, levels, place) => {
         const edges = this.edges(panel, levels, place);
         const found = placed(
-          this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
+          this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within, this.isLine,
         );
         if (found) list.push({ ...found, tile, edges, span });
       };

@@ -735,6 +735,18 @@ const TESTS = {
     // From within a tile into the next one: a line from edge to edge.
     const [line, ...others] = drawn(whole, { window: [2 / 12, 7 / 12, 0, 1], count: 2 });
     assert.ok(line[0] <= 0 && line[1] >= 120 && !others.length, String(line));
+    // A window that ends or begins on a border, or hardly behind it: the line goes to its edge.
+    for (const [low, high, count] of [[4, 8, 3], [4 - 1e-3, 8 + 1e-3, 3], [1, 4, 2], [8, 11, 2]]) {
+      const lines = drawn(whole, { window: [low / 12, high / 12, 0, 1], count });
+      assert.ok(lines.length === 1 && lines[0][0] <= 0 && lines[0][1] >= 120, String(lines));
+    }
+  },
+
+  values_far_from_a_tiles_offset_are_coloured_on_the_scale() {
+    const tile = { offset: 1e6, unit: 1 };
+    assert.equal(viewer.colouring(tile, [20, 800], "log").scale, 1);
+    assert.equal(viewer.colouring(tile, [-300, 300], "symlog").scale, 2);
+    assert.equal(viewer.colouring(tile, [1e6 - 1e-3, 1e6 + 1e-3], "log").scale, 0);
   },
 
   a_saved_png_does_not_have_the_pointer() {

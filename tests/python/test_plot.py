@@ -753,6 +753,20 @@ def test_floats_that_bins_would_not_tell_apart_are_counted_in_a_wider_range(
     drawn(made.axes)
 
 
+def test_the_largest_floats_are_counted() -> None:
+    with np.errstate(over="ignore"):  # Matplotlib's margins
+        made = gf.plot.hist(device(np.full(4, sys.float_info.max)), ax=axes_of(50, 50))
+    assert bars_of(made)[0].sum() == 4
+
+
+def test_a_range_that_float64_does_not_hold_is_to_be_given() -> None:
+    x = device(np.array([-1.7e308, 1.0, 1.7e308]))
+    with pytest.raises(ValueError, match=r"from -1\.7e\+308 to 1\.7e\+308.*range=\(low, high\)"):
+        gf.plot.hist(x, ax=axes_of(50, 50))
+    heights, _ = bars_of(gf.plot.hist(x, ax=axes_of(50, 50), range=(0, 2)))
+    assert heights.sum() == 1
+
+
 BIG = [2**52 - 3, 2**52 + 1, 2**53 - 2, 2**53 + 1, 2**54 + 5, 2**60 + 201]
 
 

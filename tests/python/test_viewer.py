@@ -235,6 +235,15 @@ def test_small_positive_values_beside_large_ones_travel_as_logarithms_too() -> N
     assert "logs is 1" in refused["error"]
 
 
+def test_the_largest_numbers_stay_finite() -> None:
+    largest = np.finfo(np.float64).max
+    values = np.array([largest, -largest, np.nextafter(largest, 0), 1e307, np.inf, -np.inf, np.nan])
+    numbers, offset, unit = compact(values)
+    held = numbers.astype(np.float64) * unit + offset
+    assert np.array_equal(np.isfinite(held), np.isfinite(values))
+    np.testing.assert_allclose(held, values, rtol=2.0**-23)
+
+
 @pytest.mark.parametrize("base", [1, -300, 10.0**12])
 def test_small_positive_values_far_from_a_tiles_offset_travel_as_logarithms_too(
     base: float,

@@ -38,6 +38,7 @@ _COLOURS = 256
 _FLOAT32_STEP = 2.0**-24  # at least, as a fraction of the number
 _FLOAT32_LARGEST = 1e38
 _FLOAT32_SMALLEST = 1e-36  # below that there are fewer and fewer digits
+_LARGEST_UNIT = 2.0**1023
 _SAMPLE_STEP = 17  # of the numbers that are looked at first
 _FLOAT32_NORMAL = float(np.finfo(np.float32).smallest_normal)  # below that it may be 0 on a page
 
@@ -107,7 +108,11 @@ def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, f
     if not np.can_cast(values.dtype, np.float32):
         offset = _telling_offset(finite, offset)
     unit = _unit(max(high - offset, offset - low))
-    return ((numbers - offset) / unit).astype(np.float32), offset, unit
+    quotients = ((numbers - offset) / unit).astype(np.float32)
+    if unit == _LARGEST_UNIT:  # twice of which is not finite, and what float32 rounds to
+        limit = np.nextafter(np.float32(2), np.float32(0))
+        quotients = np.where(np.isfinite(quotients), np.clip(quotients, -limit, limit), quotients)
+    return quotients, offset, unit
 
 
 def _unit(largest: float) -> float:

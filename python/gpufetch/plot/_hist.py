@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,13 @@ class _Counted:
         low, high = float(stats["finite_min"]), float(stats["finite_max"])
         if high - low <= self.least(low, high):
             half = max(0.5, abs(low) * 1e-3)
-            low, high = low - half, high + half
+            low = max(low - half, -sys.float_info.max)
+            high = min(high + half, sys.float_info.max)
+        if not math.isfinite(high - low):
+            raise ValueError(
+                f"the elements go from {low} to {high}, and float64 does not hold the difference: "
+                "give the range that is to be counted, range=(low, high)"
+            )
         return low, high, self.bins
 
     def _bins(self, low: float, high: float) -> tuple[float, float, int]:
