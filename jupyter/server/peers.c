@@ -25,8 +25,9 @@
 
 #define LIMIT_MOST 262144 /* what is beyond is not looked at */
 #define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
-#define STALLED_NBYTES 16384 /* so much is never left unread by a client that reads */
-#define REFUSED_MAX 8        /* messages in a row */
+#define STALLED_NBYTES 16384          /* so much is never left unread by a client that reads */
+#define DROP_NBYTES ((size_t)1 << 30) /* at once */
+#define REFUSED_MAX 8                 /* messages in a row */
 /* What a client sends one by one: a heartbeat is a ping a second. */
 #define FRAMES_AT_ONCE 64
 #define FRAME_INTERVAL_NS INT64_C(31250000)
@@ -37,8 +38,7 @@
 #define UNREAD_FEW_NBYTES (UINT64_C(1) << 20)
 #define UNREAD_INTERVAL_MS 250
 #define UNREAD_INTERVAL_LESS_MS 20 /* where not few wait */
-#define UNREAD_SHARE 9             /* a look at all takes at most a tenth of the thread's time */
-#define UNREAD_CUTS_MAX 256        /* each of which looks through the list */
+#define UNREAD_SHARE 9 /* a look takes at most a tenth of the thread's time, if it cuts nobody */
 
 /* --- Limits -------------------------------------------------------------------- */
 
@@ -101,6 +101,13 @@ static bool is_of(const gpufi_peers *peers, gpufi_socket which, int fd) {
   return gpufi_address_is_of(peers->connection, which, fd);
 }
 
+/* ZeroMQ would read all that the system holds for a connection before it sees its end. */
+static void drop_unread(const gpufi_peers *peers) {
+  while (!peers->connection->is_ipc &&
+         recv(peers->spare_fd, NULL, DROP_NBYTES, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+  }
+}
+
 /* ZeroMQ sees the end of a connection that is shut down, and closes it. Its descriptor may be
  * closed already and stand for another file, also from one call to the next: it is copied, and what
  * the copy stands for is looked at. The copy takes the place of a spare descriptor, since there
@@ -115,6 +122,7 @@ static void shut_down(gpufi_peers *peers, const gpufi_peer *peer) {
       is_of(peers, peer->socket, peers->spare_fd) && fstat(peers->spare_fd, &info) == 0 &&
       info.st_ino == peer->inode) {
     shutdown(peers->spare_fd, SHUT_RDWR);
+    drop_unread(peers);
   }
   dup3(peers->empty_fd, peers->spare_fd, O_CLOEXEC);
 }
@@ -371,48 +379,45 @@ static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) 
   return info.tcpi_bytes_received - peer->taken_nbytes;
 }
 
-static gpufi_peer *most_unread(gpufi_peers *peers) {
-  gpufi_peer *most = &peers->list[0];
-  for (int32_t i = 1; i < peers->count; i++) {
-    if (peers->list[i].unread_nbytes > most->unread_nbytes) {
-      most = &peers->list[i];
-    }
-  }
-  return most;
+/* How many bits a number has; 0 for 0. */
+static int bit_length(uint64_t number) {
+  return number == 0 ? 0 : 64 - __builtin_clzll(number);
 }
 
-/* Shut down those that have the most, if all together have too much, not too many at once. False if
- * there were such. */
-static bool cut_unread(gpufi_peers *peers, uint64_t unread) {
-  const bool fits = unread <= UNREAD_MAX_NBYTES;
-  for (int i = 0; i < UNREAD_CUTS_MAX && unread > UNREAD_MAX_NBYTES; i++) {
-    gpufi_peer *peer = most_unread(peers);
-    shut_down(peers, peer);
-    unread -= peer->unread_nbytes;
-    peer->unread_nbytes = 0;
+/* Shut down those that have the most, by powers of two, until all together have little enough. */
+static void cut_unread(gpufi_peers *peers, uint64_t unread) {
+  for (int length = 64; unread > UNREAD_MAX_NBYTES; length--) {
+    for (int32_t i = 0; i < peers->count && unread > UNREAD_MAX_NBYTES; i++) {
+      const gpufi_peer *peer = &peers->list[i];
+      if (bit_length(peer->unread_nbytes) == length) {
+        shut_down(peers, peer);
+        unread -= peer->unread_nbytes;
+      }
+    }
   }
-  return fits;
 }
 
 bool gpufi_peers_cut_unread(gpufi_peers *peers) {
-  const int64_t now_ns = gpufi_clock_ns();
   uint64_t unread = 0;
-  if (!take_anybody(peers) || now_ns < peers->unread_due_ns) {
+  if (!take_anybody(peers) || gpufi_clock_ns() < peers->unread_due_ns) {
     return true;
   }
+  const int64_t began_ns = gpufi_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
   gpufi_peers_refresh(peers);
   for (int32_t i = 0; i < peers->count; i++) {
     peers->list[i].unread_nbytes = unread_nbytes(peers, &peers->list[i]);
     unread += peers->list[i].unread_nbytes;
   }
-  const bool fits = cut_unread(peers, unread);
-  const int64_t end_ns = gpufi_clock_ns(), most_ns = UNREAD_SHARE * (end_ns - now_ns);
+  const bool fits = unread <= UNREAD_MAX_NBYTES;
+  cut_unread(peers, unread);
   peers->unread_interval_ms =
       unread > UNREAD_FEW_NBYTES ? UNREAD_INTERVAL_LESS_MS : UNREAD_INTERVAL_MS;
-  if (peers->unread_interval_ms * INT64_C(1000000) < most_ns) {
-    peers->unread_interval_ms = (int32_t)(most_ns / 1000000);
+  const int64_t least_ms =
+      UNREAD_SHARE * (gpufi_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns) / 1000000;
+  if (fits && peers->unread_interval_ms < least_ms) {
+    peers->unread_interval_ms = (int32_t)least_ms;
   }
-  peers->unread_due_ns = end_ns + peers->unread_interval_ms * INT64_C(1000000);
+  peers->unread_due_ns = gpufi_clock_ns() + peers->unread_interval_ms * INT64_C(1000000);
   return fits;
 }
 

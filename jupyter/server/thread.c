@@ -24,9 +24,10 @@ static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_
   gpuf_error err;
   const gpuf_status status =
       gpufi_message_parse(server->endpoint.session, frames, count, &message, &err);
-  if (!gpufi_peers_note_message(&server->endpoint.sockets.peers, which,
+  if (status != GPUF_ERR_NO_MEMORY &&
+      !gpufi_peers_note_message(&server->endpoint.sockets.peers, which,
                                 zmq_msg_get(last, ZMQ_SRCFD), gpufi_zap_number(last),
-                                status != GPUF_ERR_CORRUPT)) {
+                                status == GPUF_OK)) {
     gpufi_endpoint_log(&server->endpoint,
                        "a connection that sent nothing but messages to refuse was closed");
   }
