@@ -452,7 +452,7 @@ export function onScale(value, { scale, shift, linear }) {
 
 /** The index in a palette: 0 for NaN, 1 to 255 from the lower limit to the upper one. */
 export function paletteIndex(value, how) {
-  if (Number.isNaN(value)) return 0;
+  if (!Number.isFinite(value)) return value > 0 ? COLOURS : value < 0 ? 1 : 0;
   const place = onScale(value, how);
   if (how.high > how.low) {
     const position = Math.min(1, Math.max(0, (place - how.low) / (how.high - how.low)));

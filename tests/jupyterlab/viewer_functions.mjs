@@ -742,6 +742,13 @@ const TESTS = {
     }
   },
 
+  infinities_have_the_colours_of_the_ends_whatever_the_limits() {
+    const how = viewer.colouring({ offset: 0, unit: 1e-300 }, [-1.7e308, 1.7e308], "linear");
+    assert.deepEqual(
+      [Infinity, -Infinity, NaN, 1].map((value) => viewer.paletteIndex(value, how)), [255, 1, 0, 128],
+    );
+  },
+
   values_far_from_a_tiles_offset_are_coloured_on_the_scale() {
     const tile = { offset: 1e6, unit: 1 };
     assert.equal(viewer.colouring(tile, [20, 800], "log").scale, 1);
