@@ -112,8 +112,9 @@ static void drop_unread(const gpufi_peers *peers) {
  * closed already and stand for another file, also from one call to the next: it is copied, and what
  * the copy stands for is looked at. The copy takes the place of a spare descriptor, since there
  * may be no other. */
-static void shut_down(gpufi_peers *peers, const gpufi_peer *peer) {
+static void shut_down(gpufi_peers *peers, gpufi_peer *peer) {
   struct stat info;
+  peer->is_cut = true;
   /* Copying and closing another file would release its record locks. */
   if (!is_of(peers, peer->socket, peer->fd)) {
     return;
@@ -168,7 +169,7 @@ static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
   if (!is_of(peers, which, fd) || fstat(fd, &info) != 0) {
     return; /* it has ended already, as will be told */
   }
-  const gpufi_peer made = {
+  gpufi_peer made = {
       .fd = fd, .socket = which, .inode = info.st_ino, .least_number = peers->next_number};
   gpufi_peer *peer = gpufi_peers_find(peers, fd); /* of a connection that has ended */
   if (!peer && peers->count == peers->max) {
@@ -310,7 +311,7 @@ static void drop_all_of(gpufi_peers *peers, uint64_t number) {
 static void cut(gpufi_peers *peers, gpufi_socket which, int fd, uint64_t number) {
   drop_all_of(peers, number);
   gpufi_peers_refresh(peers); /* ZeroMQ tells that a connection has ended before it closes it */
-  const gpufi_peer *peer = find_number(peers, which, fd, number);
+  gpufi_peer *peer = find_number(peers, which, fd, number);
   if (peer) {
     shut_down(peers, peer);
   }
@@ -371,7 +372,8 @@ long gpufi_peers_look_ms(const gpufi_peers *peers) {
 static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) {
   struct tcp_info info = {0};
   socklen_t info_nbytes = sizeof(info);
-  if (peer->has_key || peer->socket == GPUFI_IOPUB || !is_of(peers, peer->socket, peer->fd) ||
+  if (peer->has_key || peer->is_cut || peer->socket == GPUFI_IOPUB ||
+      !is_of(peers, peer->socket, peer->fd) ||
       getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &info_nbytes) != 0 ||
       info.tcpi_bytes_received < peer->taken_nbytes) {
     return 0;
@@ -388,7 +390,7 @@ static int bit_length(uint64_t number) {
 static void cut_unread(gpufi_peers *peers, uint64_t unread) {
   for (int length = 64; unread > UNREAD_MAX_NBYTES; length--) {
     for (int32_t i = 0; i < peers->count && unread > UNREAD_MAX_NBYTES; i++) {
-      const gpufi_peer *peer = &peers->list[i];
+      gpufi_peer *peer = &peers->list[i];
       if (bit_length(peer->unread_nbytes) == length) {
         shut_down(peers, peer);
         unread -= peer->unread_nbytes;
@@ -422,7 +424,7 @@ bool gpufi_peers_cut_unread(gpufi_peers *peers) {
 }
 
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {
-  const gpufi_peer *peer = gpufi_peers_find(peers, fd);
+  gpufi_peer *peer = gpufi_peers_find(peers, fd);
   if (peer && peer->socket == socket) {
     shut_down(peers, peer);
   }
@@ -430,7 +432,7 @@ void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {
 
 void gpufi_peers_cut_stalled(gpufi_peers *peers, gpufi_socket socket) {
   for (int32_t i = 0; i < peers->count; i++) {
-    const gpufi_peer *peer = &peers->list[i];
+    gpufi_peer *peer = &peers->list[i];
     int unread_nbytes = 0;
     if (peer->socket == socket && is_of(peers, socket, peer->fd) &&
         ioctl(peer->fd, SIOCOUTQ, &unread_nbytes) == 0 && unread_nbytes > STALLED_NBYTES) {

@@ -23,6 +23,7 @@ typedef struct gpufi_peer {
   uint64_t taken_nbytes;  /* of messages that gpufi_peers_note_taken has counted */
   uint64_t unread_nbytes; /* at the last look of gpufi_peers_cut_unread */
   bool has_key;           /* it has sent a good message */
+  bool is_cut;            /* it was shut down; ZeroMQ may keep it all the same */
   int32_t subscription_count;   /* where ZeroMQ keeps its subscriptions */
   gpufi_subscriber *subscriber; /* where it does not; NULL = nothing was heard of it */
 } gpufi_peer;
