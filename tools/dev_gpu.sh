@@ -114,9 +114,10 @@ gpu_memcheck() {
   wrapper="compute-sanitizer --tool memcheck $sanitizer_options --log-file $out/memcheck-%p.txt"
   uninterrupted=$(meson test -C "$build" --no-rebuild --list --no-suite cpu --no-suite host |
     sed -n 's/.*://; /_interrupted$/!p' | sort -u)
-  # shellcheck disable=SC2086 # lists of words, here and below
+  # shellcheck disable=SC2086 # lists of words
   logged gpu-memcheck-c meson test -C "$build" --no-rebuild --timeout-multiplier 5 --print-errorlogs \
     --logbase memcheck --wrapper "$wrapper" --no-suite cpu --no-suite host $uninterrupted || return 1
+  # shellcheck disable=SC2086 # a list of words
   logged gpu-memcheck-python env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
     -m pytest -q -k "$gpu_python_subset"
 }

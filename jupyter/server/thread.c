@@ -254,7 +254,8 @@ void *gpufi_server_main(void *arg) {
     const bool is_watching =
         is_waiting || subscribers->unready_count > 0 || server->parent.process_id;
     const long look_ms = gpufi_peers_look_ms(peers);
-    const long timeout_ms = look_ms >= 0 ? look_ms : is_watching ? WATCH_MS : -1;
+    const bool is_looking = look_ms >= 0 && (!is_watching || look_ms < WATCH_MS);
+    const long timeout_ms = is_looking ? look_ms : is_watching ? WATCH_MS : -1;
     if (zmq_poll(items, ITEM_COUNT, timeout_ms) < 0) {
       continue;
     }
