@@ -17,16 +17,15 @@
  * to watch. */
 #define WATCH_MS 1000
 
-/* `last` is the last of the frames. */
+/* From the connection with this descriptor and number. */
 static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_frame *frames,
-                           size_t count, zmq_msg_t *last) {
+                           size_t count, int fd, uint64_t number) {
   gpufi_message message;
   gpuf_error err;
   const gpuf_status status =
       gpufi_message_parse(server->endpoint.session, frames, count, &message, &err);
   if (status != GPUF_ERR_NO_MEMORY &&
-      !gpufi_peers_note_message(&server->endpoint.sockets.peers, which,
-                                zmq_msg_get(last, ZMQ_SRCFD), gpufi_zap_number(last),
+      !gpufi_peers_note_message(&server->endpoint.sockets.peers, which, fd, number,
                                 status == GPUF_OK)) {
     gpufi_endpoint_log(&server->endpoint,
                        "a connection that sent nothing but messages to refuse was closed");
@@ -41,56 +40,35 @@ static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_
   gpufi_message_fini(&message);
 }
 
-/* gpufi_sockets_receive, and count what came. */
-static size_t receive(gpufi_sockets *sockets, gpufi_socket which, zmq_msg_t *held,
-                      gpufi_frame *frames) {
-  size_t nbytes;
-  const size_t count = gpufi_sockets_receive(sockets->sockets[which], held, frames, &nbytes);
-  if (count > 0) {
-    zmq_msg_t *last = &held[count - 1];
-    gpufi_peers_note_taken(&sockets->peers, zmq_msg_get(last, ZMQ_SRCFD), gpufi_zap_number(last),
-                           nbytes);
-  }
-  return count;
-}
-
-static bool receive_request(gpuf_server *server, gpufi_socket which) {
-  zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
-  gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
-  gpufi_sockets *sockets = &server->endpoint.sockets;
-  const size_t count = receive(sockets, which, held, frames);
-  if (count == 0) {
-    return false;
-  }
-  zmq_msg_t *last = &held[count - 1];
-  if (!gpufi_peers_has_cut(&sockets->peers, gpufi_zap_number(last))) {
-    handle_request(server, which, frames, count, last);
-  }
-  gpufi_sockets_release(held, count);
-  return true;
-}
-
-/* Whether a ping, whose last frame this is, is to be answered. */
-static bool note_ping(gpuf_server *server, zmq_msg_t *last) {
-  gpufi_peers *peers = &server->endpoint.sockets.peers;
-  const uint64_t number = gpufi_zap_number(last);
-  return !gpufi_peers_has_cut(peers, number) &&
-         gpufi_peers_note_ping(peers, zmq_msg_get(last, ZMQ_SRCFD), number);
-}
-
-/* Send all frames back, the identity first: to a client this looks like a REP socket. */
-static bool receive_heartbeat(gpuf_server *server) {
-  zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
-  gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
-  gpufi_sockets *sockets = &server->endpoint.sockets;
-  const size_t count = receive(sockets, GPUFI_HEARTBEAT, held, frames);
-  if (count == 0) {
-    return false;
-  }
-  bool is_echoed = note_ping(server, &held[count - 1]) && count <= GPUFI_WIRE_FRAMES_MAX;
-  for (size_t i = 0; i < count && is_echoed; i++) {
+/* Send all frames of a ping back, the identity first: to a client this looks like a REP socket. */
+static void echo(void *socket, zmq_msg_t *held, size_t count) {
+  bool is_sent = count <= GPUFI_WIRE_FRAMES_MAX;
+  for (size_t i = 0; i < count && is_sent; i++) {
     const int flags = ZMQ_DONTWAIT | (i + 1 < count ? ZMQ_SNDMORE : 0);
-    is_echoed = zmq_msg_send(&held[i], sockets->sockets[GPUFI_HEARTBEAT], flags) >= 0;
+    is_sent = zmq_msg_send(&held[i], socket, flags) >= 0;
+  }
+}
+
+/* A request, or a ping to the heartbeat. */
+static bool receive_message(gpuf_server *server, gpufi_socket which) {
+  zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
+  gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
+  void *socket = server->endpoint.sockets.sockets[which];
+  gpufi_peers *peers = &server->endpoint.sockets.peers;
+  size_t nbytes;
+  const size_t count = gpufi_sockets_receive(socket, held, frames, &nbytes);
+  if (count == 0) {
+    return false;
+  }
+  const int fd = zmq_msg_get(&held[count - 1], ZMQ_SRCFD);
+  const uint64_t number = gpufi_zap_number(&held[count - 1]);
+  gpufi_peers_note_taken(peers, fd, number, nbytes);
+  if (!gpufi_peers_has_cut(peers, number)) {
+    if (which != GPUFI_HEARTBEAT) {
+      handle_request(server, which, frames, count, fd, number);
+    } else if (gpufi_peers_note_ping(peers, fd, number)) {
+      echo(socket, held, count);
+    }
   }
   gpufi_sockets_release(held, count);
   return true;
@@ -167,13 +145,11 @@ static void serve_socket(gpuf_server *server, gpufi_socket which) {
   char last[GPUFI_TOPIC_MAX_NBYTES + 2] = ""; /* the subscription answered last */
   bool more = true;
   for (int i = 0; i < MESSAGES_IN_A_ROW && more; i++) {
-    if (which == GPUFI_HEARTBEAT) {
-      more = receive_heartbeat(server);
-    } else if (which == GPUFI_IOPUB) {
+    if (which == GPUFI_IOPUB) {
       more = server->endpoint.sockets.subscribers.socket ? receive_from_subscriber(server)
                                                          : receive_subscription(server, last);
     } else {
-      more = receive_request(server, which);
+      more = receive_message(server, which);
     }
   }
 }
