@@ -342,10 +342,9 @@ def test_a_client_of_an_earlier_server_is_logged_as_what_it_may_be(
 
             def is_logged() -> bool:
                 attached.kernel_info()
-                return len(caplog.records) == 1
+                return "by a client of an earlier server at this address, or" in caplog.text
 
             eventually(is_logged, 30)
-    assert "by a client of an earlier server at this address, or altered" in caplog.text
 
 
 def test_what_is_refused_is_logged_once(
