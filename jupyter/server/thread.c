@@ -17,7 +17,7 @@
  * to watch. */
 #define WATCH_MS 1000
 
-/* From the connection with this descriptor and number. */
+/* The message came over the connection that has this descriptor and number. */
 static void handle_request(gpuf_server *server, gpufi_socket which, const gpufi_frame *frames,
                            size_t count, int fd, uint64_t number) {
   gpufi_message message;
@@ -49,7 +49,7 @@ static void echo(void *socket, zmq_msg_t *held, size_t count) {
   }
 }
 
-/* A request, or a ping to the heartbeat. */
+/* Receive a request, or a ping to the heartbeat, and answer it. Return whether there was one. */
 static bool receive_message(gpuf_server *server, gpufi_socket which) {
   zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];

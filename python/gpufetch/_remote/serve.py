@@ -245,7 +245,8 @@ def serve(
     """Let notebooks attach to this process: `gpufetch.connect(name)` in another one.
 
     The server presents itself as a Jupyter kernel and writes that kernel's connection file; it
-    runs no code. It answers on threads of its own, which hold the GIL only to release a tensor.
+    runs no code. It answers on threads of its own, which hold the GIL only to release a
+    tensor and to log what they refused.
 
     It runs until `Server.stop` is called or the process ends, also if the Server that is returned
     is not kept; `serve` by the same name gives it again.
