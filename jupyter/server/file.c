@@ -227,12 +227,14 @@ static const char *take_keys(const json_t *file, gpufi_connection *connection) {
   if (!take_text(file, "key", connection->key, sizeof(connection->key)) || !connection->key[0]) {
     return "it has no key of 1 to 256 bytes";
   }
-  return take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) &&
-                 take_text(file, "curve_secretkey", connection->curve_secretkey,
-                           GPUFI_CURVE_KEY_NBYTES) &&
-                 are_a_pair(connection)
-             ? NULL
-             : "its curve_publickey and curve_secretkey are not a pair of CurveZMQ's keys";
+  if (!take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) ||
+      !take_text(file, "curve_secretkey", connection->curve_secretkey, GPUFI_CURVE_KEY_NBYTES) ||
+      !are_a_pair(connection)) {
+    return "its curve_publickey and curve_secretkey are not a pair of CurveZMQ's keys";
+  }
+  return connection->is_ipc && connection->curve_secretkey[0]
+             ? "it has keys of CurveZMQ, which are for tcp, and its transport is ipc"
+             : NULL;
 }
 
 const char *gpufi_file_settings(const json_t *file, gpufi_connection *connection) {

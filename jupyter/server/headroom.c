@@ -13,7 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A server opens 29 descriptors and has 4 threads, two of which libzmq starts. More are asked for,
+/* A server opens 29 descriptors and has 4 threads, two of which libzmq starts, with CurveZMQ; fewer
+ * without. More are asked for,
  * since the program's other threads need some at the same time, and since the system may count a
  * thread for a moment after it was joined. */
 #define DESCRIPTOR_COUNT 40
@@ -21,6 +22,7 @@
 #define MEMORY_NBYTES ((size_t)32 << 20)
 
 #define LIMIT_TEXT_NBYTES 32
+#define DESCRIPTORS_MOST 262144 /* what is beyond is not looked at */
 
 static void limit_text(int resource, char text[LIMIT_TEXT_NBYTES]) {
   struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
@@ -106,4 +108,19 @@ gpuf_status gpufi_headroom_check(gpuf_error *err) {
     status = check_threads(err);
   }
   return status == GPUF_OK ? check_memory(err) : status;
+}
+
+static int64_t descriptor_limit(void) {
+  struct rlimit limit;
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return known && limit.rlim_cur < DESCRIPTORS_MOST ? (int64_t)limit.rlim_cur : DESCRIPTORS_MOST;
+}
+
+int32_t gpufi_headroom_connections(void) {
+  return (int32_t)(descriptor_limit() / 4);
+}
+
+int64_t gpufi_headroom_first_reserved(void) {
+  const int64_t limit = descriptor_limit();
+  return limit - limit / 8;
 }

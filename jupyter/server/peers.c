@@ -4,60 +4,29 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "server/address.h"
+#include "server/events.h"
+#include "server/headroom.h"
+#include "server/pace.h"
 #include "server/topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#define LIMIT_MOST 262144 /* what is beyond is not looked at */
 #define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
 #define STALLED_NBYTES 16384          /* so much is never left unread by a client that reads */
 #define DROP_NBYTES ((size_t)1 << 30) /* at once */
-#define REFUSED_MAX 8                 /* messages in a row */
-/* What a client sends one by one: a heartbeat is a ping a second. */
-#define FRAMES_AT_ONCE 64
-#define FRAME_INTERVAL_NS INT64_C(31250000)
 #define SWEEP_INTERVAL_NS 1000000000
-/* Of all connections without the key, twice the largest message. In ZeroMQ's memory a frame takes
- * 64 bytes at least, of which 2 came: a message without an end may take 32 times as much. */
-#define UNREAD_MAX_NBYTES (UINT64_C(2) * GPUFI_WIRE_FRAMES_MAX * GPUFI_WIRE_FRAME_MAX_NBYTES)
-#define UNREAD_FEW_NBYTES (UINT64_C(1) << 20)
-#define UNREAD_INTERVAL_MS 250
-#define UNREAD_INTERVAL_LESS_MS 20 /* where not few wait */
-#define UNREAD_SHARE 9 /* a look takes at most a tenth of the thread's time, if it cuts nobody */
-
-/* --- Limits -------------------------------------------------------------------- */
-
-static int64_t descriptor_limit(void) {
-  struct rlimit limit;
-  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
-  return known && limit.rlim_cur < LIMIT_MOST ? (int64_t)limit.rlim_cur : LIMIT_MOST;
-}
-
-int32_t gpufi_peers_default_max(void) {
-  return (int32_t)(descriptor_limit() / 4);
-}
-
-/* A new descriptor is the lowest number that is free: from this one on, fewer than an eighth are
- * left. */
-static int64_t first_reserved_descriptor(void) {
-  const int64_t limit = descriptor_limit();
-  return limit - limit / 8;
-}
 
 /* --- Watching ------------------------------------------------------------------ */
 
@@ -68,7 +37,6 @@ gpuf_status gpufi_peers_init(gpufi_peers *peers, const gpufi_connection *connect
     peers->listeners[i] = -1;
   }
   peers->next_number = 1;
-  peers->unread_interval_ms = UNREAD_INTERVAL_MS;
   peers->list = calloc((size_t)max, sizeof(*peers->list));
   if (!peers->list) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %d connections", (int)max);
@@ -103,8 +71,7 @@ static bool is_of(const gpufi_peers *peers, gpufi_socket which, int fd) {
 
 /* ZeroMQ would read all that the system holds for a connection before it sees its end. */
 static void drop_unread(const gpufi_peers *peers) {
-  while (!peers->connection->is_ipc &&
-         recv(peers->spare_fd, NULL, DROP_NBYTES, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+  while (recv(peers->spare_fd, NULL, DROP_NBYTES, MSG_TRUNC | MSG_DONTWAIT) > 0) {
   }
 }
 
@@ -114,7 +81,6 @@ static void drop_unread(const gpufi_peers *peers) {
  * may be no other. */
 static void shut_down(gpufi_peers *peers, gpufi_peer *peer) {
   struct stat info;
-  peer->is_cut = true;
   /* Copying and closing another file would release its record locks. */
   if (!is_of(peers, peer->socket, peer->fd)) {
     return;
@@ -139,14 +105,7 @@ gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd) {
   return NULL;
 }
 
-static void forget_subscriber(gpufi_peers *peers, const gpufi_peer *peer) {
-  if (peer->subscriber) {
-    peers->forget_subscriber(peers->forget_arg, peer->subscriber);
-  }
-}
-
 static void forget(gpufi_peers *peers, gpufi_peer *peer) {
-  forget_subscriber(peers, peer);
   *peer = peers->list[--peers->count];
 }
 
@@ -175,13 +134,12 @@ static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
   if (!peer && peers->count == peers->max) {
     sweep(peers);
   }
-  if ((!peer && peers->count == peers->max) || fd >= first_reserved_descriptor()) {
+  if ((!peer && peers->count == peers->max) || fd >= gpufi_headroom_first_reserved()) {
     shut_down(peers, &made);
     peers->has_refused = true;
     return;
   }
   if (peer) {
-    forget_subscriber(peers, peer);
   } else {
     peer = &peers->list[peers->count++];
   }
@@ -194,7 +152,7 @@ static void set_shut(gpufi_peers *peers, bool is_shut) {
   struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
   const struct sock_fprog filter = {1, &drop};
   const int unused = 0;
-  for (int i = 0; i < GPUFI_SOCKET_COUNT && !peers->connection->is_ipc; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     if (is_shut) {
       setsockopt(peers->listeners[i], SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
     } else {
@@ -326,101 +284,21 @@ bool gpufi_peers_note_message(gpufi_peers *peers, gpufi_socket which, int fd, ui
     }
     return true;
   }
-  peer->has_key |= is_good;
   peer->refused_count = is_good ? 0 : peer->refused_count + 1;
-  if (peer->refused_count < REFUSED_MAX) {
+  if (peer->refused_count < GPUFI_REFUSED_MAX) {
     return true;
   }
   cut(peers, which, fd, number);
   return false;
 }
 
-bool gpufi_comes_too_fast(int64_t *due_ns) {
-  const int64_t now_ns = gpufi_clock_ns();
-  *due_ns = (*due_ns < now_ns ? now_ns : *due_ns) + FRAME_INTERVAL_NS;
-  return *due_ns - now_ns > FRAMES_AT_ONCE * FRAME_INTERVAL_NS;
-}
-
 bool gpufi_peers_note_ping(gpufi_peers *peers, int fd, uint64_t number) {
   gpufi_peer *peer = find_number(peers, GPUFI_HEARTBEAT, fd, number);
-  if (peer && !gpufi_comes_too_fast(&peer->ping_due_ns)) {
+  if (peer && !gpufi_pace_is_too_fast(&peer->ping_due_ns)) {
     return true;
   }
   cut(peers, GPUFI_HEARTBEAT, fd, number);
   return false;
-}
-
-void gpufi_peers_note_taken(gpufi_peers *peers, int fd, uint64_t number, size_t nbytes) {
-  gpufi_peer *peer = gpufi_peers_find(peers, fd);
-  if (peer && number >= peer->least_number) {
-    peer->taken_nbytes += nbytes;
-  }
-}
-
-/* Connections over tcp, where ZeroMQ takes in messages from anybody. */
-static bool take_anybody(const gpufi_peers *peers) {
-  const gpufi_connection *connection = peers->connection;
-  return peers->count > 0 && !connection->is_ipc && !connection->curve_secretkey[0];
-}
-
-long gpufi_peers_look_ms(const gpufi_peers *peers) {
-  return take_anybody(peers) ? peers->unread_interval_ms : -1;
-}
-
-/* Bytes that have come and were not taken. Who has the key has sent a good message; on iopub,
- * subscribers.c looks at what comes. */
-static uint64_t unread_nbytes(const gpufi_peers *peers, const gpufi_peer *peer) {
-  struct tcp_info info = {0};
-  socklen_t info_nbytes = sizeof(info);
-  if (peer->has_key || peer->is_cut || peer->socket == GPUFI_IOPUB ||
-      !is_of(peers, peer->socket, peer->fd) ||
-      getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &info_nbytes) != 0 ||
-      info.tcpi_bytes_received < peer->taken_nbytes) {
-    return 0;
-  }
-  return info.tcpi_bytes_received - peer->taken_nbytes;
-}
-
-/* How many bits a number has; 0 for 0. */
-static int bit_length(uint64_t number) {
-  return number == 0 ? 0 : 64 - __builtin_clzll(number);
-}
-
-/* Shut down those that have the most, by powers of two, until all together have little enough. */
-static void cut_unread(gpufi_peers *peers, uint64_t unread) {
-  for (int length = 64; unread > UNREAD_MAX_NBYTES; length--) {
-    for (int32_t i = 0; i < peers->count && unread > UNREAD_MAX_NBYTES; i++) {
-      gpufi_peer *peer = &peers->list[i];
-      if (bit_length(peer->unread_nbytes) == length) {
-        shut_down(peers, peer);
-        unread -= peer->unread_nbytes;
-      }
-    }
-  }
-}
-
-bool gpufi_peers_cut_unread(gpufi_peers *peers) {
-  uint64_t unread = 0;
-  if (!take_anybody(peers) || gpufi_clock_ns() < peers->unread_due_ns) {
-    return true;
-  }
-  const int64_t began_ns = gpufi_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
-  gpufi_peers_refresh(peers);
-  for (int32_t i = 0; i < peers->count; i++) {
-    peers->list[i].unread_nbytes = unread_nbytes(peers, &peers->list[i]);
-    unread += peers->list[i].unread_nbytes;
-  }
-  const bool fits = unread <= UNREAD_MAX_NBYTES;
-  cut_unread(peers, unread);
-  peers->unread_interval_ms =
-      unread > UNREAD_FEW_NBYTES ? UNREAD_INTERVAL_LESS_MS : UNREAD_INTERVAL_MS;
-  const int64_t least_ms =
-      UNREAD_SHARE * (gpufi_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns) / 1000000;
-  if (fits && peers->unread_interval_ms < least_ms) {
-    peers->unread_interval_ms = (int32_t)least_ms;
-  }
-  peers->unread_due_ns = gpufi_clock_ns() + peers->unread_interval_ms * INT64_C(1000000);
-  return fits;
 }
 
 void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {

@@ -116,10 +116,11 @@ static gpuf_status check_name(const char *name, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* Sockets that only their owner can open, unless the program asked for an address. */
+/* Sockets that only their owner can open, unless the program asked for an address, or for CurveZMQ,
+ * which those do not need. */
 static bool wants_ipc(const gpuf_server_options *options) {
   return options->transport ? strcmp(options->transport, "ipc") == 0
-                            : !options->ip && options->first_port == 0;
+                            : !options->ip && options->first_port == 0 && !options->curve;
 }
 
 static gpuf_status check_address(const gpuf_server_options *options, gpuf_error *err) {
@@ -137,6 +138,11 @@ static gpuf_status check_address(const gpuf_server_options *options, gpuf_error 
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "first_port %" PRId32 " is for tcp: leave it 0, or do not ask for ipc",
                       options->first_port);
+  }
+  if (options->curve && wants_ipc(options)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "curve is for tcp: the sockets of ipc are open to their owner alone; leave "
+                      "out curve, or do not ask for ipc");
   }
   if (options->ip && strlen(options->ip) > 255) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ip '%.40s...' is no address", options->ip);
@@ -204,6 +210,12 @@ static gpuf_status complete_connection(gpufi_connection *connection,
                                        const gpuf_server_options *options, gpuf_error *err) {
   const bool is_given = connection->key[0] != '\0'; /* by a kernel manager */
   gpuf_status status = is_given ? GPUF_OK : choose_addresses(connection, options, err);
+  if (status == GPUF_OK && options->curve && connection->is_ipc) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "curve is for tcp, and %.200s asks for ipc: leave out curve, or have the "
+                      "kernel manager use tcp",
+                      connection->path);
+  }
   if (options->curve && !connection->curve_secretkey[0] &&
       zmq_curve_keypair(connection->curve_publickey, connection->curve_secretkey) != 0) {
     connection->curve_publickey[0] = connection->curve_secretkey[0] = '\0';
@@ -248,7 +260,7 @@ static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *o
 static gpuf_status open_endpoint(gpuf_server *server, const gpuf_server_options *options,
                                  gpuf_error *err) {
   const int32_t peers_max =
-      options->connections_max ? options->connections_max : gpufi_peers_default_max();
+      options->connections_max ? options->connections_max : gpufi_headroom_connections();
   return gpufi_endpoint_open(&server->endpoint, &server->connection, peers_max, err);
 }
 

@@ -1,5 +1,6 @@
 #include "server/zmtp.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -8,13 +9,20 @@ enum { FLAG_MORE = 1, FLAG_LONG = 2, FLAG_COMMAND = 4, FLAGS = 7 };
 #define SHORT_MAX_NBYTES 255
 #define MECHANISM_NBYTES 20
 #define PING_CONTEXT_MAX_NBYTES 16
+#define KEPT_MAX_NBYTES 4096 /* of the memory for a frame, until the next one comes */
 
 const uint8_t gpufi_zmtp_greeting[GPUFI_ZMTP_GREETING_NBYTES] = {
     [0] = 0xff, [9] = 0x7f, 3, 1, 'N', 'U', 'L', 'L',
 };
 
-const uint8_t gpufi_zmtp_ready[GPUFI_ZMTP_READY_NBYTES + 1] =
-    "\4\x1a\5READY\13Socket-Type\0\0\0\4XPUB";
+size_t gpufi_zmtp_ready(uint8_t ready[GPUFI_ZMTP_READY_MAX_NBYTES], gpufi_zmtp_role role) {
+  static const char publisher[] = "\4\x1a\5READY\13Socket-Type\0\0\0\4XPUB";
+  static const char router[] = "\4\x1c\5READY\13Socket-Type\0\0\0\6ROUTER";
+  const bool publishes = role == GPUFI_ZMTP_PUBLISHER;
+  const size_t nbytes = (publishes ? sizeof(publisher) : sizeof(router)) - 1;
+  memcpy(ready, publishes ? publisher : router, nbytes);
+  return nbytes;
+}
 
 /* A body or a part of it. */
 typedef struct bytes {
@@ -58,10 +66,19 @@ static bool is_name(bytes name, const char *text) {
          strncasecmp((const char *)name.data, text, name.nbytes) == 0;
 }
 
-/* Whether a body is the command by which a subscriber ends the handshake. */
-static bool is_subscribers_ready(bytes body) {
+/* Whether sockets of a type connect to one of this role. */
+static bool fits_type(gpufi_zmtp_role role, bytes type) {
+  return role == GPUFI_ZMTP_PUBLISHER
+             ? is_text(type, "SUB") || is_text(type, "XSUB")
+             : is_text(type, "DEALER") || is_text(type, "REQ") || is_text(type, "ROUTER");
+}
+
+/* Whether a body is the command by which a client of this role's ends the handshake. An identity
+ * that begins with 0 is the server's to give. */
+static bool take_ready(gpufi_zmtp_role role, bytes body, bytes *identity) {
   bytes name, value;
-  bool subscribes = false;
+  bool fits = false;
+  *identity = (bytes){body.data, 0};
   if (!take_sized(&body, 1, &name) || !is_text(name, "READY")) {
     return false;
   }
@@ -70,16 +87,25 @@ static bool is_subscribers_ready(bytes body) {
       return false;
     }
     if (is_name(name, "Socket-Type")) {
-      subscribes = is_text(value, "SUB") || is_text(value, "XSUB");
+      fits = fits_type(role, value);
+    } else if (is_name(name, "Identity")) {
+      *identity = value;
     }
   }
-  return subscribes;
+  return fits && identity->nbytes <= GPUFI_ZMTP_IDENTITY_MAX_NBYTES &&
+         (identity->nbytes == 0 || identity->data[0] != 0);
 }
 
 static bool is_greeting(const uint8_t *data) {
   const size_t mechanism = 12; /* where its name is */
   return data[0] == 0xff && data[9] == 0x7f && data[10] >= 3 &&
          memcmp(data + mechanism, gpufi_zmtp_greeting + mechanism, MECHANISM_NBYTES) == 0;
+}
+
+static size_t max_nbytes(const gpufi_zmtp_reader *reader) {
+  const bool is_small = reader->role == GPUFI_ZMTP_PUBLISHER ||
+                        reader->state != GPUFI_ZMTP_AT_FRAMES || (reader->held[0] & FLAG_COMMAND);
+  return is_small ? GPUFI_ZMTP_SMALL_MAX_NBYTES : reader->frame_max_nbytes;
 }
 
 /* How much of a greeting or a frame is needed to go on, as far as is known by now; 0 if the frame
@@ -101,22 +127,23 @@ static size_t needed_nbytes(const gpufi_zmtp_reader *reader) {
     return header_nbytes;
   }
   const uint64_t nbytes = read_be(held + 1, header_nbytes - 1);
-  return nbytes <= GPUFI_ZMTP_FRAME_MAX_NBYTES ? header_nbytes + (size_t)nbytes : 0;
+  return nbytes <= max_nbytes(reader) ? header_nbytes + (size_t)nbytes : 0;
 }
 
-static gpufi_zmtp_event command_event(bytes body) {
+static gpufi_zmtp_event command_event(gpufi_zmtp_role role, bytes body) {
   static const char subscribe[] = "\11SUBSCRIBE", cancel[] = "\6CANCEL", ping[] = "\4PING";
-  gpufi_zmtp_event event = {GPUFI_ZMTP_OTHER, body.data, body.nbytes};
+  gpufi_zmtp_event event = {GPUFI_ZMTP_OTHER, false, body.data, body.nbytes};
+  const bool publishes = role == GPUFI_ZMTP_PUBLISHER;
   size_t name_nbytes = 0;
-  if (starts_with(body, subscribe)) {
+  if (publishes && starts_with(body, subscribe)) {
     event.kind = GPUFI_ZMTP_SUBSCRIBE;
     name_nbytes = sizeof(subscribe) - 1;
-  } else if (starts_with(body, cancel)) {
+  } else if (publishes && starts_with(body, cancel)) {
     event.kind = GPUFI_ZMTP_CANCEL;
     name_nbytes = sizeof(cancel) - 1;
   } else if (starts_with(body, ping) && body.nbytes >= sizeof(ping) - 1 + 2) {
     event.kind = GPUFI_ZMTP_PING;
-    name_nbytes = sizeof(ping) - 1 + 2; /* and for how long the subscriber waits */
+    name_nbytes = sizeof(ping) - 1 + 2; /* and for how long the client waits */
   }
   event.data += name_nbytes;
   event.nbytes -= name_nbytes;
@@ -124,11 +151,11 @@ static gpufi_zmtp_event command_event(bytes body) {
 }
 
 /* Until 3.1 subscriptions are messages. */
-static gpufi_zmtp_event message_event(bytes body) {
+static gpufi_zmtp_event publishers_event(bytes body) {
   if (body.nbytes == 0 || body.data[0] > 1) {
-    return (gpufi_zmtp_event){GPUFI_ZMTP_OTHER, body.data, body.nbytes};
+    return (gpufi_zmtp_event){GPUFI_ZMTP_OTHER, false, body.data, body.nbytes};
   }
-  return (gpufi_zmtp_event){body.data[0] == 1 ? GPUFI_ZMTP_SUBSCRIBE : GPUFI_ZMTP_CANCEL,
+  return (gpufi_zmtp_event){body.data[0] == 1 ? GPUFI_ZMTP_SUBSCRIBE : GPUFI_ZMTP_CANCEL, false,
                             body.data + 1, body.nbytes - 1};
 }
 
@@ -144,11 +171,70 @@ static bool tell(gpufi_zmtp_reader *reader, gpufi_zmtp_event *event) {
       reader->held[0] & FLAG_LONG ? GPUFI_ZMTP_HEADER_MAX_NBYTES : SHORT_HEADER_NBYTES;
   const bytes body = {reader->held + header_nbytes, reader->held_nbytes - header_nbytes};
   if (reader->state == GPUFI_ZMTP_AT_READY) {
+    bytes identity;
+    const bool is_ready = is_command && take_ready(reader->role, body, &identity);
     reader->state = GPUFI_ZMTP_AT_FRAMES;
-    event->kind = GPUFI_ZMTP_READY;
-    return is_command && is_subscribers_ready(body);
+    if (is_ready) {
+      *event = (gpufi_zmtp_event){GPUFI_ZMTP_READY, false, identity.data, identity.nbytes};
+    }
+    return is_ready;
   }
-  *event = is_command ? command_event(body) : message_event(body);
+  if (is_command) {
+    *event = command_event(reader->role, body);
+  } else if (reader->role == GPUFI_ZMTP_PUBLISHER) {
+    *event = publishers_event(body);
+  } else {
+    *event =
+        (gpufi_zmtp_event){GPUFI_ZMTP_FRAME, reader->held[0] & FLAG_MORE, body.data, body.nbytes};
+  }
+  return true;
+}
+
+/* Make room for `nbytes` in all, of which most have come. */
+static bool reserve(gpufi_zmtp_reader *reader, size_t nbytes) {
+  if (nbytes <= reader->capacity) {
+    return true;
+  }
+  const size_t capacity = nbytes < GPUFI_ZMTP_GREETING_NBYTES ? GPUFI_ZMTP_GREETING_NBYTES : nbytes;
+  uint8_t *grown = realloc(reader->held, capacity);
+  if (grown) {
+    reader->held = grown;
+    reader->capacity = capacity;
+  }
+  return grown != NULL;
+}
+
+void gpufi_zmtp_reader_fini(gpufi_zmtp_reader *reader) {
+  free(reader->held);
+  reader->held = NULL;
+  reader->capacity = reader->held_nbytes = 0;
+}
+
+/* Forget what was told. */
+static void begin_next(gpufi_zmtp_reader *reader) {
+  if (reader->capacity > KEPT_MAX_NBYTES) {
+    gpufi_zmtp_reader_fini(reader);
+  }
+  reader->is_whole = false;
+  reader->held_nbytes = 0;
+}
+
+/* Take bytes until `needed` are held, or all. False without memory. */
+static bool hold(gpufi_zmtp_reader *reader, size_t needed, const uint8_t **data, size_t *nbytes) {
+  const size_t missing = needed - reader->held_nbytes;
+  const size_t taken = *nbytes < missing ? *nbytes : missing;
+  if (taken == 0) {
+    return true;
+  }
+  const size_t least = reader->held_nbytes + taken;
+  const size_t most = 2 * least < needed ? 2 * least : needed; /* seldom anew, and never far more */
+  if (!reserve(reader, least <= reader->capacity ? least : most)) {
+    return false;
+  }
+  memcpy(reader->held + reader->held_nbytes, *data, taken);
+  reader->held_nbytes += taken;
+  *data += taken;
+  *nbytes -= taken;
   return true;
 }
 
@@ -157,22 +243,13 @@ bool gpufi_zmtp_read(gpufi_zmtp_reader *reader, const uint8_t **data, size_t *nb
   *event = (gpufi_zmtp_event){.kind = GPUFI_ZMTP_NOTHING};
   while (event->kind == GPUFI_ZMTP_NOTHING) {
     if (reader->is_whole) {
-      reader->is_whole = false;
-      reader->held_nbytes = 0;
+      begin_next(reader);
     }
     const size_t needed = needed_nbytes(reader);
-    if (needed == 0) {
+    if (needed == 0 || !hold(reader, needed, data, nbytes)) {
       return false;
     }
-    const size_t missing = needed - reader->held_nbytes;
-    const size_t taken = *nbytes < missing ? *nbytes : missing;
-    if (taken > 0) {
-      memcpy(reader->held + reader->held_nbytes, *data, taken);
-      reader->held_nbytes += taken;
-      *data += taken;
-      *nbytes -= taken;
-    }
-    if (taken < missing) {
+    if (reader->held_nbytes < needed) {
       return true;
     }
     if (needed_nbytes(reader) == needed) { /* else the header was made whole, no more */

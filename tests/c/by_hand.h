@@ -13,44 +13,53 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Connect to an address. Calls on the connection wait for 20 seconds at most. */
-static inline int connect_to(const void *address, socklen_t nbytes) {
-  const struct timeval wait = {20, 0};
-  const int fd =
-      socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
-  while (connect(fd, address, nbytes) != 0 && errno != EISCONN) {
-    CHECK(errno == EINTR || errno == EALREADY);
-  }
-  return fd;
-}
-
-static inline int connect_by_hand(const gpufi_connection *connection, gpufi_socket which) {
+/* Connect a socket of the right family. */
+static inline void connect_socket_by_hand(int fd, const gpufi_connection *connection,
+                                          gpufi_socket which) {
   const struct sockaddr_in port = {.sin_family = AF_INET,
                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                    .sin_port = htons((uint16_t)connection->ports[which])};
   struct sockaddr_un path = {.sun_family = AF_UNIX};
-  if (!connection->is_ipc) {
-    return connect_to(&port, sizeof(port));
+  const void *address = &port;
+  socklen_t nbytes = sizeof(port);
+  if (connection->is_ipc) {
+    char url[PATH_MAX + 64];
+    gpufi_connection_url(connection, which, url);
+    const char *name = url + strlen("ipc://");
+    CHECK(strlen(name) < sizeof(path.sun_path));
+    memcpy(path.sun_path, name, strlen(name));
+    address = &path;
+    nbytes = sizeof(path);
   }
-  char url[PATH_MAX + 64];
-  gpufi_connection_url(connection, which, url);
-  const char *name = url + strlen("ipc://");
-  CHECK(strlen(name) < sizeof(path.sun_path));
-  memcpy(path.sun_path, name, strlen(name));
-  return connect_to(&path, sizeof(path));
+  while (connect(fd, address, nbytes) != 0 && errno != EISCONN) {
+    CHECK(errno == EINTR || errno == EALREADY);
+  }
+}
+
+/* Calls on the connection wait for 20 seconds at most. */
+static inline int connect_by_hand(const gpufi_connection *connection, gpufi_socket which) {
+  const struct timeval wait = {20, 0};
+  const int fd = socket(connection->is_ipc ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
+  connect_socket_by_hand(fd, connection, which);
+  return fd;
+}
+
+/* How every connection of ZMTP 3 begins. */
+static inline void greet(int fd) {
+  static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+  CHECK(gpufi_write(fd, greeting, sizeof(greeting)));
 }
 
 /* Send what ZeroMQ's sockets of a type send first: a greeting, and READY. */
 static inline void shake_hands(int fd, const char *type) {
-  static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
   static const char start[] = "\5READY\13Socket-Type\0\0\0";
   const size_t nbytes = sizeof(start) - 1, type_nbytes = strlen(type);
   char ready[64] = {4, (char)(nbytes + 1 + type_nbytes)};
   memcpy(ready + 2, start, nbytes);
   ready[2 + nbytes] = (char)type_nbytes;
   memcpy(ready + 3 + nbytes, type, type_nbytes);
-  CHECK(gpufi_write(fd, greeting, sizeof(greeting)));
+  greet(fd);
   CHECK(gpufi_write(fd, ready, 3 + nbytes + type_nbytes));
 }
 

@@ -244,12 +244,10 @@ static void a_callback_on_the_servers_thread_cannot_stop_it(void) {
                                        .log_arg = &own};
   gpuf_server *server = start(&options);
   own.server = server;
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_port = htons((uint16_t)shell_port_of(server)),
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  const gpufi_connection connection = {.ports[GPUFI_SHELL] = shell_port_of(server)};
   int sockets[8];
   for (int i = 0; i < 8; i++) {
-    sockets[i] = connect_to(&address, sizeof(address));
+    sockets[i] = connect_by_hand(&connection, GPUFI_SHELL);
   }
   for (int i = 0; i < 10000 && atomic_load(&own.count) == 0; i++) {
     usleep(1000);

@@ -1,228 +1,463 @@
 /* The server's sockets, as its own thread uses them: signals wait meanwhile. */
-#include "server/ipc.h"
 #include "server/sockets.h"
 #include "server/topics.h"
+#include "server/wake.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
 #include "by_hand.h"
+#include "server/ipc.h"
 
 #define PAYLOAD_COUNT 64
 #define PAYLOAD_NBYTES ((size_t)2 << 20)
+#define WAIT_NS (10 * INT64_C(1000000000))
+
+enum { TCP, IPC, CURVE, KIND_COUNT };
 
 static gpuf_error err;
+static gpufi_sockets sockets;
+static gpufi_connection connection;
+static int wake_fd; /* nobody wakes */
+static void *context;
+/* What has come, and the answer to a request. */
+static int request_count, subscribed_count, log_count;
+static size_t request_frame_count;
+static bool is_good;
+static char logged[256];
 
 static void count_release(void *data, void *arg) {
   (void)data;
   atomic_fetch_add((atomic_int *)arg, 1);
 }
 
+static bool note_request(void *arg, gpufi_socket which, const gpufi_frame *frames, size_t count) {
+  (void)arg;
+  (void)frames;
+  CHECK(which == GPUFI_SHELL);
+  request_count++;
+  request_frame_count = count;
+  return is_good;
+}
+
 static void note_subscribed(void *arg, const char *topic, size_t nbytes) {
+  (void)arg;
   (void)topic;
   CHECK(nbytes <= GPUFI_TOPIC_MAX_NBYTES);
-  ++*(int *)arg;
+  subscribed_count++;
 }
 
-static void note_refused(void *arg, const char *why) {
+static void note_logged(void *arg, const char *line) {
   (void)arg;
-  CHECK(why != NULL);
+  log_count++;
+  snprintf(logged, sizeof(logged), "%s", line);
 }
 
-/* Take in what subscribers have sent, until `count` subscriptions have come or nothing comes for
- * `wait_ms`; how many have come. */
-static int receive_subscriptions(gpufi_sockets *sockets, int count, int wait_ms) {
-  int subscribed_count = 0;
-  const gpufi_subscribers_events events = {note_subscribed, note_refused, &subscribed_count};
-  zmq_pollitem_t item = {sockets->sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
-  int64_t came_ns = gpufi_clock_ns();
-  while (subscribed_count < count && gpufi_clock_ns() - came_ns < wait_ms * INT64_C(1000000)) {
-    if (zmq_poll(&item, 1, wait_ms) == 1) {
-      sigset_t signals;
-      gpufi_signals_block(&signals);
-      gpufi_subscribers_receive(&sockets->subscribers, &events);
-      pthread_sigmask(SIG_SETMASK, &signals, NULL);
-      came_ns = gpufi_clock_ns();
+/* Do what the server's thread does, for 10 ms or until something or a signal has come. */
+static void serve(void) {
+  const gpufi_events events = {note_request, note_subscribed, note_logged, NULL};
+  sigset_t signals;
+  gpufi_signals_block(&signals);
+  gpufi_sockets_serve(&sockets, wake_fd, 10, &events);
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
+}
+
+/* Serve until a condition holds, or for long. */
+#define SERVE_UNTIL(condition)                                                                     \
+  do {                                                                                             \
+    const int64_t deadline_ns_ = gpufi_clock_ns() + WAIT_NS;                                       \
+    while (!(condition) && gpufi_clock_ns() < deadline_ns_) {                                      \
+      serve();                                                                                     \
+    }                                                                                              \
+    CHECK(condition);                                                                              \
+  } while (0)
+
+static int link_count(void) {
+  return sockets.plain.links.count - sockets.plain.links.ended_count;
+}
+
+static void start(int kind, int32_t peers_max) {
+  memset(&connection, 0, sizeof(connection));
+  snprintf(connection.ip, sizeof(connection.ip), "127.0.0.1");
+  request_count = subscribed_count = log_count = 0;
+  is_good = true;
+  if (kind == IPC) {
+    connection.is_ipc = true;
+    snprintf(connection.ip, sizeof(connection.ip), "/tmp/gpufetch-test-%d", (int)getpid());
+    for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+      connection.ports[i] = i + 1;
     }
+  } else if (kind == CURVE) {
+    CHECK(zmq_curve_keypair(connection.curve_publickey, connection.curve_secretkey) == 0);
   }
-  return subscribed_count;
+  CHECK_OK(gpufi_wake_open(&wake_fd, &err));
+  CHECK_OK(gpufi_sockets_open(&sockets, &connection, peers_max, &err));
+  context = zmq_ctx_new();
 }
 
-/* A subscriber that has subscribed and reads nothing from then on. */
-static void *subscribe(void *context, gpufi_sockets *sockets, const gpufi_connection *connection) {
-  char url[PATH_MAX + 64];
-  const int one = 1;
-  void *subscriber = zmq_socket(context, ZMQ_SUB);
-  CHECK(zmq_setsockopt(subscriber, ZMQ_RCVHWM, &one, sizeof(one)) == 0);
-  CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
-  gpufi_connection_url(connection, GPUFI_IOPUB, url);
-  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
-  CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
-  return subscriber;
+static void stop(void) {
+  gpufi_sockets_close(&sockets);
+  close(wake_fd);
+  if (connection.is_ipc) {
+    gpufi_ipc_remove(connection.ip, connection.ports, GPUFI_SOCKET_COUNT);
+  }
+  CHECK(TEMP_FAILURE_RETRY(zmq_ctx_term(context)) == 0);
 }
 
-static void send_payload(gpufi_sockets *sockets, gpufi_session *session, void *data,
-                         atomic_int *released_count) {
+/* A socket of ZeroMQ's that has connected, or does so while the server serves. */
+static void *open_client(int type, gpufi_socket which) {
+  char url[PATH_MAX + 64], public_key[41], secret_key[41];
+  const int none = 0;
+  void *client = zmq_socket(context, type);
+  gpufi_connection_url(&connection, which, url);
+  CHECK(zmq_setsockopt(client, ZMQ_LINGER, &none, sizeof(none)) == 0);
+  if (connection.curve_publickey[0]) {
+    CHECK(zmq_curve_keypair(public_key, secret_key) == 0);
+    CHECK(zmq_setsockopt(client, ZMQ_CURVE_SERVERKEY, connection.curve_publickey, 41) == 0);
+    CHECK(zmq_setsockopt(client, ZMQ_CURVE_PUBLICKEY, public_key, 41) == 0);
+    CHECK(zmq_setsockopt(client, ZMQ_CURVE_SECRETKEY, secret_key, 41) == 0);
+  }
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(client, url)) == 0);
+  return client;
+}
+
+static void send_payload(gpufi_session *session, void *data, atomic_int *released_count) {
   gpufi_packed packed;
   gpufi_payload payload = {data, PAYLOAD_NBYTES, count_release, released_count};
   const gpufi_frame topic = {"comm-1", strlen("comm-1")};
   CHECK_OK(gpufi_message_pack(session, "comm_msg", NULL, strdup("{}"), &packed, &err));
   sigset_t signals;
   gpufi_signals_block(&signals);
-  gpufi_sockets_send(sockets, GPUFI_IOPUB, &topic, 1, &packed, &payload, 1);
+  gpufi_sockets_send(&sockets, GPUFI_IOPUB, &topic, 1, &packed, &payload, 1);
   pthread_sigmask(SIG_SETMASK, &signals, NULL);
 }
 
 /* Once the sockets are closed, the server frees what the payloads lie in. */
 static void closed_sockets_hold_no_payload(void) {
   static char data[PAYLOAD_NBYTES];
-  gpufi_connection connection = {.ip = "127.0.0.1"};
-  gpufi_sockets sockets;
-  gpufi_session *session;
-  atomic_int released_count = 0;
-  CHECK_OK(gpufi_session_create("key", &session, &err));
-  CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
-  void *context = zmq_ctx_new();
-  void *subscriber = subscribe(context, &sockets, &connection);
-  for (int i = 0; i < PAYLOAD_COUNT; i++) {
-    send_payload(&sockets, session, data, &released_count);
+  for (int kind = 0; kind < KIND_COUNT; kind++) {
+    const int one = 1;
+    gpufi_session *session;
+    atomic_int released_count = 0;
+    start(kind, 16);
+    CHECK_OK(gpufi_session_create("key", &session, &err));
+    void *subscriber = open_client(ZMQ_SUB, GPUFI_IOPUB); /* it reads nothing */
+    CHECK(zmq_setsockopt(subscriber, ZMQ_RCVHWM, &one, sizeof(one)) == 0);
+    CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
+    SERVE_UNTIL(subscribed_count == 1);
+    for (int i = 0; i < PAYLOAD_COUNT; i++) {
+      send_payload(session, data, &released_count);
+    }
+    CHECK(atomic_load(&released_count) < PAYLOAD_COUNT); /* the subscriber holds the others up */
+    gpufi_sockets_close(&sockets);
+    CHECK(atomic_load(&released_count) == PAYLOAD_COUNT);
+    zmq_close(subscriber);
+    gpufi_session_destroy(session);
+    stop();
   }
-  CHECK(atomic_load(&released_count) < PAYLOAD_COUNT); /* the subscriber holds the others up */
-  gpufi_sockets_close(&sockets);
-  CHECK(atomic_load(&released_count) == PAYLOAD_COUNT);
-  zmq_close(subscriber);
-  CHECK(TEMP_FAILURE_RETRY(zmq_ctx_term(context)) == 0);
-  gpufi_session_destroy(session);
 }
 
-#define ANSWER_NBYTES (64 + 28) /* a greeting, and READY or the most of it */
-
-/* Have iopub answer. */
-static void await_answer(gpufi_sockets *sockets, int fd) {
-  const int64_t deadline_ns = gpufi_clock_ns() + 10 * INT64_C(1000000000);
-  int nbytes = 0;
-  while (nbytes < ANSWER_NBYTES && gpufi_clock_ns() < deadline_ns) {
-    CHECK(receive_subscriptions(sockets, 1, 10) == 0);
-    CHECK(ioctl(fd, FIONREAD, &nbytes) == 0);
+/* What waits for a client when the sockets are closed is sent all the same. */
+static void what_was_sent_last_arrives(void) {
+  static char data[PAYLOAD_NBYTES];
+  for (int kind = 0; kind < KIND_COUNT; kind++) {
+    gpufi_session *session;
+    atomic_int released_count = 0;
+    int frame_count = 0, more = 1;
+    size_t more_nbytes = sizeof(more);
+    start(kind, 16);
+    CHECK_OK(gpufi_session_create("key", &session, &err));
+    void *subscriber = open_client(ZMQ_SUB, GPUFI_IOPUB);
+    CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
+    SERVE_UNTIL(subscribed_count == 1);
+    send_payload(session, data, &released_count);
+    gpufi_sockets_close(&sockets);
+    zmq_pollitem_t item = {subscriber, 0, ZMQ_POLLIN, 0};
+    CHECK(TEMP_FAILURE_RETRY(zmq_poll(&item, 1, 10000)) == 1);
+    while (more) {
+      CHECK(TEMP_FAILURE_RETRY(zmq_recv(subscriber, data, sizeof(data), 0)) >= 0);
+      CHECK(zmq_getsockopt(subscriber, ZMQ_RCVMORE, &more, &more_nbytes) == 0);
+      frame_count++;
+    }
+    CHECK(frame_count == 8);
+    zmq_close(subscriber);
+    gpufi_session_destroy(session);
+    stop();
   }
-  CHECK(nbytes == ANSWER_NBYTES);
 }
 
-static void read_answer(int fd) {
-  char answer[ANSWER_NBYTES];
-  CHECK(gpufi_read(fd, answer, sizeof(answer)) == (int64_t)sizeof(answer));
-}
+/* --- By hand ------------------------------------------------------------------- */
 
-/* `one` again and again, without the NUL at its end. */
+/* `one` again and again, without the NUL at its end, until the server has closed the connection. */
 static void write_many(int fd, const char *one, size_t one_nbytes, size_t count) {
   char *many = malloc(count * (one_nbytes - 1));
   CHECK(many != NULL);
   for (size_t i = 0; many && i < count; i++) {
     memcpy(many + i * (one_nbytes - 1), one, one_nbytes - 1);
   }
-  CHECK(gpufi_write(fd, many, count * (one_nbytes - 1)));
+  gpufi_write(fd, many, count * (one_nbytes - 1));
   free(many);
 }
 
-static int count_messages(void *socket) {
-  char frame[32];
-  int count = 0;
-  while (zmq_recv(socket, frame, sizeof(frame), ZMQ_DONTWAIT) >= 0) {
-    count++;
+static bool has_ended(int fd) {
+  char bytes[256];
+  ssize_t nbytes;
+  while ((nbytes = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
   }
-  return count;
-}
-
-/* Let a peer connect to another socket than iopub. */
-static void admit(gpufi_sockets *sockets) {
-  zmq_pollitem_t item = {sockets->zap, 0, ZMQ_POLLIN, 0};
-  sigset_t signals;
-  CHECK(TEMP_FAILURE_RETRY(zmq_poll(&item, 1, 10000)) == 1);
-  gpufi_signals_block(&signals);
-  CHECK(gpufi_zap_answer(sockets->zap, &sockets->peers));
-  pthread_sigmask(SIG_SETMASK, &signals, NULL);
-}
-
-/* ZeroMQ ends the process where it has a ping to send to, or to answer at, a connection that was
- * reset while its queue was full. No ping of the server's own may fall due, therefore. */
-static void a_reset_beside_a_full_queue_ends_no_process(void) {
-  static const char one[] = "\0\4text\4\7\4PING\0\20"; /* a message and a ping */
-  gpufi_connection connection = {.ip = "127.0.0.1"};
-  gpufi_sockets sockets;
-  CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
-  void *const shell = sockets.sockets[GPUFI_SHELL];
-  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
-  shake_hands(fd, "DEALER");
-  admit(&sockets);
-  read_answer(fd);
-  write_many(fd, one, sizeof(one), 1000);
-  zmq_pollitem_t item = {shell, 0, ZMQ_POLLIN, 0};
-  CHECK(TEMP_FAILURE_RETRY(zmq_poll(&item, 1, 10000)) == 1);
-  gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
-  reset_connection(fd);
-  gpufi_sleep_ns(3500 * INT64_C(1000000)); /* a ping would have fallen due after 3 s */
-  CHECK(count_messages(shell) > 0);
-  gpufi_sockets_close(&sockets);
+  return nbytes == 0 || errno == ECONNRESET;
 }
 
 enum { RESET, CLOSE, CUT, END_COUNT };
 
-static void end_beside_a_full_queue(gpufi_sockets *sockets, const gpufi_connection *connection,
-                                    int how) {
-  static const char one[] = "\0\2\1t\4\7\4PING\0\20"; /* a subscription and a ping */
-  const int fd = connect_by_hand(connection, GPUFI_IOPUB);
-  shake_hands(fd, "SUB");
-  await_answer(sockets, fd);
-  CHECK(gpufi_write(fd, "\0\1\1", 3));
-  CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
-  CHECK(sockets->peers.count == 1);
-  write_many(fd, one, sizeof(one), 5000);
-  gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
+static void end_beside_a_full_queue(gpufi_socket which, int how) {
+  static const char subscription[] = "\0\2\1t\4\7\4PING\0\20"; /* and a ping */
+  static const char request[] = "\0\4text\4\7\4PING\0\20";
+  const int fd = connect_by_hand(&connection, which);
+  shake_hands(fd, which == GPUFI_IOPUB ? "SUB" : "DEALER");
+  SERVE_UNTIL(link_count() == 1 && sockets.plain.links.list[0]->is_ready);
+  if (which == GPUFI_IOPUB) {
+    write_many(fd, subscription, sizeof(subscription), 5000);
+  } else {
+    write_many(fd, request, sizeof(request), 5000);
+  }
   if (how == RESET) {
     reset_connection(fd);
   } else if (how == CLOSE) {
     close(fd);
   } else {
-    gpufi_peers_cut(&sockets->peers, GPUFI_IOPUB, sockets->peers.list[0].fd);
+    gpufi_link_end(sockets.plain.links.list[0]);
+    sockets.plain.links.ended_count++;
   }
-  gpufi_sleep_ns(300 * INT64_C(1000000)); /* until ZeroMQ has seen it */
-  CHECK(receive_subscriptions(sockets, INT_MAX, 1000) < 100);
-  CHECK(gpufi_peers_update(&sockets->peers) && sockets->peers.count == 0);
+  SERVE_UNTIL(link_count() == 0);
   if (how == CUT) {
     close(fd);
   }
 }
 
-/* The same of iopub, whose queue is limited: subscriptions fill it. The connection also ends by the
- * server's own wish, while there is more to read. */
-static void an_end_beside_a_full_queue_of_subscriptions_ends_no_process(void) {
-  for (int is_ipc = 0; is_ipc < 2; is_ipc++) {
-    gpufi_connection connection = {.is_ipc = is_ipc, .ip = "127.0.0.1"};
-    gpufi_sockets sockets;
-    if (is_ipc) {
-      snprintf(connection.ip, sizeof(connection.ip), "/tmp/gpufetch-test-%d", (int)getpid());
-    }
-    for (int i = 0; i < GPUFI_SOCKET_COUNT && is_ipc; i++) {
-      connection.ports[i] = i + 1;
-    }
-    CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
+/* ZeroMQ, which spoke ZMTP here before, ended the process where it had a ping to send to, or to
+ * answer at, a connection that was reset while its queue was full. */
+static void an_end_beside_much_to_read_ends_no_process(void) {
+  for (int kind = TCP; kind <= IPC; kind++) {
+    start(kind, 16);
     for (int how = RESET; how < END_COUNT; how++) {
-      end_beside_a_full_queue(&sockets, &connection, how);
+      end_beside_a_full_queue(GPUFI_IOPUB, how);
+      end_beside_a_full_queue(GPUFI_SHELL, how);
     }
-    gpufi_sockets_close(&sockets);
-    if (is_ipc) {
-      gpufi_ipc_remove(connection.ip, connection.ports, GPUFI_SOCKET_COUNT);
+    CHECK(subscribed_count < 6 * 100 && request_count < 6 * 100);
+    stop();
+  }
+}
+
+/* All descriptors of the process are in use when somebody connects. Where ZeroMQ accepts
+ * connections over ipc, this ends the process. */
+static void a_lack_of_descriptors_closes_what_connects_and_nothing_else(void) {
+  for (int kind = TCP; kind <= IPC; kind++) {
+    struct rlimit before, fewer;
+    int taken[256], taken_count = 0, fd;
+    start(kind, 16);
+    void *client = open_client(ZMQ_DEALER, GPUFI_SHELL);
+    CHECK(TEMP_FAILURE_RETRY(zmq_send(client, "one", 3, 0)) == 3);
+    SERVE_UNTIL(request_count == 1);
+    const int peer = socket(connection.is_ipc ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(peer >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    fewer = (struct rlimit){200, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &fewer) == 0);
+    while (taken_count < 256 && (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
+      taken[taken_count++] = fd;
+    }
+    CHECK(taken_count > 0 && errno == EMFILE);
+    connect_socket_by_hand(peer, &connection, GPUFI_SHELL);
+    SERVE_UNTIL(log_count > 0 && has_ended(peer));
+    CHECK(strstr(logged, "no descriptors left") && link_count() == 1);
+    CHECK(TEMP_FAILURE_RETRY(zmq_send(client, "two", 3, 0)) == 3);
+    SERVE_UNTIL(request_count == 2); /* who is connected goes on */
+    close(peer);
+    while (taken_count > 0) {
+      close(taken[--taken_count]);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int later = connect_by_hand(&connection, GPUFI_SHELL);
+    shake_hands(later, "DEALER");
+    SERVE_UNTIL(link_count() == 2 && sockets.plain.links.unready_count == 0);
+    close(later);
+    zmq_close(client);
+    stop();
+  }
+}
+
+/* Nobody is let in past the limit, not even for a moment. */
+static void connections_past_the_limit_are_closed(void) {
+  for (int kind = TCP; kind <= IPC; kind++) {
+    int fds[40];
+    start(kind, 8);
+    for (int i = 0; i < 40; i++) {
+      fds[i] = connect_by_hand(&connection, (gpufi_socket)(i % GPUFI_SOCKET_COUNT));
+    }
+    for (int i = 0; i < 40; i++) {
+      serve();
+      CHECK(sockets.plain.links.count <= 8);
+    }
+    int open_count = 0;
+    for (int i = 0; i < 40; i++) {
+      open_count += !has_ended(fds[i]);
+      close(fds[i]);
+    }
+    CHECK(open_count == 8 && strcmp(logged, GPUFI_LOG_TOO_MANY) == 0);
+    SERVE_UNTIL(link_count() == 0);
+    stop();
+  }
+}
+
+/* Frames that come and come, of messages that never do. */
+static void messages_without_an_end_are_held_up_to_a_limit(void) {
+  static char frame[9 + GPUFI_WIRE_FRAME_MAX_NBYTES] = {3, 0, 0, 0, 0, 0, 4};
+  const size_t most_nbytes = (size_t)34 << 20; /* and what was read last */
+  _Static_assert(GPUFI_WIRE_FRAME_MAX_NBYTES == 4 << 16, "the size in the frame's header");
+  int fds[12], ended_count = 0;
+  start(TCP, 16);
+  for (int i = 0; i < 12; i++) {
+    fds[i] = connect_by_hand(&connection, GPUFI_SHELL);
+    shake_hands(fds[i], "DEALER");
+  }
+  for (int k = 0; k < 40; k++) {
+    for (int i = 0; i < 12; i++) {
+      size_t at = 0;
+      while (at < sizeof(frame)) { /* the server reads on this thread */
+        const ssize_t nbytes =
+            send(fds[i], frame + at, sizeof(frame) - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (nbytes < 0 && errno != EAGAIN && errno != EINTR) {
+          break;
+        }
+        at += nbytes > 0 ? (size_t)nbytes : 0;
+        serve();
+        CHECK(sockets.plain.links.held_nbytes <= most_nbytes);
+      }
     }
   }
+  for (int i = 0; i < 12; i++) {
+    ended_count += has_ended(fds[i]);
+    close(fds[i]);
+  }
+  CHECK(ended_count > 0 && ended_count < 12 && request_count == 0);
+  SERVE_UNTIL(link_count() == 0);
+  CHECK(sockets.plain.links.held_nbytes == 0);
+  stop();
+}
+
+static void each_misuse_costs_its_connection_and_no_other(void) {
+  static const struct {
+    gpufi_socket which;
+    const char *bytes;
+    size_t nbytes;
+    int count;
+    const char *log;
+  } misuses[] = {
+      {GPUFI_SHELL, "\0\1x", 4, 8, GPUFI_LOG_REFUSED},
+      {GPUFI_SHELL, "\1\0", 3, 2000, "has no end"},
+      {GPUFI_SHELL, "\4\7\4PING\0\1", 10, 100, "too many commands"},
+      {GPUFI_SHELL, "\2\0\0\0\0\0\4\0\1", 10, 1, "too large"},
+      {GPUFI_HEARTBEAT, "\0\1x", 4, 100, "it sends too much"},
+      {GPUFI_STDIN, "\xf0\0", 3, 1, "it is no client's"},
+  };
+  start(IPC, 16);
+  void *other = open_client(ZMQ_DEALER, GPUFI_SHELL);
+  for (size_t i = 0; i < sizeof(misuses) / sizeof(misuses[0]); i++) {
+    const int fd = connect_by_hand(&connection, misuses[i].which);
+    shake_hands(fd, "DEALER");
+    is_good = false;
+    log_count = 0;
+    write_many(fd, misuses[i].bytes, misuses[i].nbytes, (size_t)misuses[i].count);
+    SERVE_UNTIL(log_count == 1 && has_ended(fd));
+    CHECK(strstr(logged, misuses[i].log) != NULL);
+    close(fd);
+    is_good = true;
+    request_count = 0;
+    CHECK(TEMP_FAILURE_RETRY(zmq_send(other, "text", 4, 0)) == 4);
+    SERVE_UNTIL(request_count == 1);
+    CHECK(request_frame_count == 2 && link_count() == 1);
+  }
+  zmq_close(other);
+  stop();
+}
+
+/* One whose last connection has broken without a sign connects anew. */
+static void a_client_takes_the_place_of_its_earlier_connection(void) {
+  static const char ready[] = "\4\x2b\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\2me";
+  int fds[2];
+  start(TCP, 16);
+  for (int i = 0; i < 2; i++) {
+    fds[i] = connect_by_hand(&connection, GPUFI_SHELL);
+    greet(fds[i]);
+    CHECK(gpufi_write(fds[i], ready, sizeof(ready) - 1));
+    SERVE_UNTIL(sockets.plain.links.unready_count == 0 && link_count() == 1 &&
+                (i == 0 || has_ended(fds[0])));
+  }
+  CHECK(!has_ended(fds[1]));
+  const gpufi_frame frames[] = {{"me", 2}, {"text", 4}};
+  gpufi_links_send(&sockets.plain.links, GPUFI_SHELL, frames, 2, NULL, 0);
+  gpufi_links_send(&sockets.plain.links, GPUFI_CONTROL, frames, 2, NULL,
+                   0); /* another socket's client */
+  char reply[16];
+  CHECK(recv(fds[1], reply, sizeof(reply), 0) == 6 && memcmp(reply, "\0\4text", 6) == 0);
+  close(fds[0]);
+  close(fds[1]);
+  stop();
+}
+
+/* All of a message's frames are echoed, to a ZeroMQ socket of either type. */
+static void the_heartbeat_echoes(void) {
+  for (int kind = 0; kind < KIND_COUNT; kind++) {
+    char text[8];
+    start(kind, 16);
+    void *client = open_client(ZMQ_REQ, GPUFI_HEARTBEAT);
+    for (int i = 0; i < 3; i++) {
+      zmq_pollitem_t item = {client, 0, ZMQ_POLLIN, 0};
+      CHECK(TEMP_FAILURE_RETRY(zmq_send(client, "ping", 4, 0)) == 4);
+      SERVE_UNTIL(zmq_poll(&item, 1, 0) == 1);
+      CHECK(TEMP_FAILURE_RETRY(zmq_recv(client, text, sizeof(text), 0)) == 4);
+    }
+    zmq_close(client);
+    stop();
+  }
+}
+
+/* With CurveZMQ, too, topics that are taken back do not count, whoever else has them. */
+static void topics_that_are_taken_back_do_not_count(void) {
+  start(CURVE, 16);
+  void *other = open_client(ZMQ_SUB, GPUFI_IOPUB), *one = open_client(ZMQ_SUB, GPUFI_IOPUB);
+  CHECK(zmq_setsockopt(other, ZMQ_SUBSCRIBE, "t", 1) == 0);
+  SERVE_UNTIL(subscribed_count == 1);
+  for (int i = 0; i < 2 * GPUFI_TOPICS_MAX; i++) {
+    CHECK(zmq_setsockopt(one, ZMQ_SUBSCRIBE, "t", 1) == 0);
+    SERVE_UNTIL(subscribed_count == 2 + i);
+    CHECK(zmq_setsockopt(one, ZMQ_UNSUBSCRIBE, "t", 1) == 0);
+  }
+  CHECK(log_count == 0 && sockets.curve.peers.count == 2);
+  zmq_close(one);
+  SERVE_UNTIL(sockets.curve.peers.count == 1);
+  CHECK(zmq_setsockopt(other, ZMQ_SUBSCRIBE, "u", 1) == 0);
+  SERVE_UNTIL(subscribed_count == 2 + 2 * GPUFI_TOPICS_MAX);
+  CHECK(log_count == 0);
+  zmq_close(other);
+  stop();
 }
 
 int main(void) {
   TEST(closed_sockets_hold_no_payload);
-  TEST(a_reset_beside_a_full_queue_ends_no_process);
-  TEST(an_end_beside_a_full_queue_of_subscriptions_ends_no_process);
+  TEST(what_was_sent_last_arrives);
+  TEST(an_end_beside_much_to_read_ends_no_process);
+  TEST(a_lack_of_descriptors_closes_what_connects_and_nothing_else);
+  TEST(connections_past_the_limit_are_closed);
+  TEST(messages_without_an_end_are_held_up_to_a_limit);
+  TEST(each_misuse_costs_its_connection_and_no_other);
+  TEST(a_client_takes_the_place_of_its_earlier_connection);
+  TEST(the_heartbeat_echoes);
+  TEST(topics_that_are_taken_back_do_not_count);
   return test_finish();
 }

@@ -1,6 +1,7 @@
-/* The subscribers of iopub without CurveZMQ: ZeroMQ's own, and some that speak by hand. */
+/* Subscribers of iopub without CurveZMQ: ZeroMQ's own, and some that speak by hand. */
 #include "server/sockets.h"
 #include "server/topics.h"
+#include "server/wake.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -19,6 +20,7 @@ static gpufi_sockets sockets;
 static gpufi_connection connection;
 static gpufi_session *session;
 static void *context;
+static int wake_fd; /* nobody wakes */
 static int subscribed_count, refused_count;
 static bool welcomes; /* each subscription is answered, under its topic */
 static char refusal[128];
@@ -48,6 +50,15 @@ static void send_message(const char *topic, const char *content, const size_t *n
   pthread_sigmask(SIG_SETMASK, &signals, NULL);
 }
 
+/* Nothing is requested here. */
+static bool note_request(void *arg, gpufi_socket which, const gpufi_frame *frames, size_t count) {
+  (void)arg;
+  (void)which;
+  (void)frames;
+  CHECK(count == 0);
+  return false;
+}
+
 static void note_subscribed(void *arg, const char *topic, size_t nbytes) {
   char text[GPUFI_TOPIC_MAX_NBYTES + 1];
   (void)arg;
@@ -64,32 +75,20 @@ static void note_refused(void *arg, const char *why) {
   snprintf(refusal, sizeof(refusal), "%s", why);
 }
 
-static void receive_all(void) {
-  const gpufi_subscribers_events events = {note_subscribed, note_refused, NULL};
-  sigset_t signals;
-  gpufi_signals_block(&signals);
-  while (gpufi_subscribers_receive(&sockets.subscribers, &events)) {
-  }
-  pthread_sigmask(SIG_SETMASK, &signals, NULL);
-}
-
 /* Do what the server's thread does for `wait_ms`, or until something or a signal has come. */
 static void serve(int wait_ms) {
-  zmq_pollitem_t item = {sockets.sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
+  const gpufi_events events = {note_request, note_subscribed, note_refused, NULL};
   sigset_t signals;
-  zmq_poll(&item, 1, wait_ms);
   gpufi_signals_block(&signals);
-  gpufi_peers_update(&sockets.peers);
-  gpufi_subscribers_cut_late(&sockets.subscribers);
+  gpufi_sockets_serve(&sockets, wake_fd, wait_ms, &events);
   pthread_sigmask(SIG_SETMASK, &signals, NULL);
-  receive_all();
 }
 
 /* The same, where all that comes within `wait_ms` comes while the thread receives. */
 static void serve_what_comes_at_once(int wait_ms) {
   const int64_t end_ns = gpufi_clock_ns() + wait_ms * INT64_C(1000000);
   while (gpufi_clock_ns() < end_ns) {
-    receive_all();
+    serve(0);
   }
 }
 
@@ -103,6 +102,10 @@ static void serve_what_comes_at_once(int wait_ms) {
     CHECK(condition);                                                                              \
   } while (0)
 
+static int link_count(void) {
+  return sockets.plain.links.count - sockets.plain.links.ended_count;
+}
+
 static void start(void) {
   memset(&connection, 0, sizeof(connection));
   snprintf(connection.ip, sizeof(connection.ip), "127.0.0.1");
@@ -111,12 +114,14 @@ static void start(void) {
   atomic_store(&released_count, 0);
   CHECK_OK(gpufi_session_create("key", &session, &err));
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 64, &err));
+  CHECK_OK(gpufi_wake_open(&wake_fd, &err));
   context = zmq_ctx_new();
 }
 
 static void stop(void) {
   gpufi_sockets_close(&sockets);
   gpufi_session_destroy(session);
+  close(wake_fd);
   CHECK(TEMP_FAILURE_RETRY(zmq_ctx_term(context)) == 0);
 }
 
@@ -140,7 +145,8 @@ static int next_message(void *subscriber, int wait_ms, char topic[32], char cont
   const int64_t deadline_ns = gpufi_clock_ns() + wait_ms * INT64_C(1000000);
   int count = 0, more = 0;
   while (!more && gpufi_clock_ns() < deadline_ns) {
-    more = zmq_poll(&item, 1, 10) == 1;
+    serve(0);
+    more = zmq_poll(&item, 1, 1) == 1;
   }
   while (more) {
     zmq_msg_t frame;
@@ -231,7 +237,7 @@ static void payloads_of_every_size_arrive_and_are_released_once(void) {
     CHECK(next_message(one, WAIT_MS, topic, content, nbytes) == 9);
   }
   SERVE_UNTIL(atomic_load(&released_count) == 5 * count);
-  CHECK(sockets.peers.count == 2); /* nothing of no bytes has ended a connection */
+  CHECK(link_count() == 2); /* nothing of no bytes has ended a connection */
   zmq_close(one);
   zmq_close(other);
   stop();
@@ -325,7 +331,7 @@ static void each_misuse_costs_its_connection_and_no_other(void) {
         break; /* it is closed already */
       }
     }
-    SERVE_UNTIL(refused_count == count + 1 && sockets.peers.count == 1);
+    SERVE_UNTIL(refused_count == count + 1 && link_count() == 1);
     CHECK(strstr(refusal, misuses[i].refusal) != NULL);
     while (recv(fd, byte, sizeof(byte), 0) > 0) {
     }
@@ -350,10 +356,10 @@ static void subscriptions_past_the_limit_cost_the_connection(void) {
     }
   }
   SERVE_UNTIL(subscribed_count == GPUFI_TOPICS_MAX + 4);
-  CHECK(refused_count == 0 && sockets.peers.count == 1);
+  CHECK(refused_count == 0 && link_count() == 1);
   frame[3] = 'A';
   CHECK(gpufi_write(fd, frame, 4));
-  SERVE_UNTIL(refused_count == 1 && sockets.peers.count == 0);
+  SERVE_UNTIL(refused_count == 1 && link_count() == 0);
   CHECK(strstr(refusal, "too many subscriptions") != NULL);
   close(fd);
   stop();
@@ -364,15 +370,15 @@ static void a_connection_without_a_handshake_is_closed_in_time(void) {
   const int silent = connect_to_iopub(), half = connect_to_iopub(), done = connect_to_iopub();
   CHECK(gpufi_write(half, "\xff\0\0\0", 4));
   shake_hands(done, "SUB");
-  SERVE_UNTIL(sockets.peers.count == 3);
+  SERVE_UNTIL(link_count() == 3);
   const int64_t began_ns = gpufi_clock_ns();
-  SERVE_UNTIL(sockets.peers.count == 1);
+  SERVE_UNTIL(link_count() == 1);
   CHECK(gpufi_clock_ns() - began_ns > 4 * INT64_C(1000000000));
-  CHECK(sockets.subscribers.unready_count == 0 && sockets.peers.list[0].subscriber);
+  CHECK(sockets.plain.links.unready_count == 0 && sockets.plain.links.list[0]->is_ready);
   close(silent);
   close(half);
   close(done);
-  SERVE_UNTIL(sockets.peers.count == 0);
+  SERVE_UNTIL(link_count() == 0);
   stop();
 }
 
@@ -388,7 +394,7 @@ static void a_connection_is_not_taken_for_the_one_before_it(void) {
       CHECK(gpufi_write(earlier, "\0\1\1\0\1\1", 6));
     }
     if (i % 4 > 1) { /* else nothing of it is looked at before the next has come */
-      SERVE_UNTIL(sockets.peers.count == 1);
+      SERVE_UNTIL(link_count() == 1);
     }
     if (i % 3) {
       reset_connection(earlier);
@@ -412,9 +418,9 @@ static void a_connection_is_not_taken_for_the_one_before_it(void) {
     CHECK(is_answered && memcmp(answer + 92, "\1\3yes", 5) == 0);
     CHECK(subscribed_count > count);
     close(later);
-    SERVE_UNTIL(sockets.peers.count == 0);
+    SERVE_UNTIL(link_count() == 0);
   }
-  CHECK(refused_count == 0 && sockets.subscribers.unready_count == 0);
+  CHECK(refused_count == 0 && sockets.plain.links.unready_count == 0);
   stop();
 }
 

@@ -1,4 +1,4 @@
-/* What a publisher reads and writes of ZMTP. */
+/* What a server reads and writes of ZMTP, as a publisher and as a router. */
 #include "server/zmtp.h"
 
 #include <string.h>
@@ -9,6 +9,7 @@
 #define NULL_MECHANISM "NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 #define FILLER "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 #define GREETING GREETING_OF("\3\0", NULL_MECHANISM) FILLER
+#define FRAME_MAX_NBYTES 65536 /* of a message to a router */
 #define READY "\4\x19\5READY\13Socket-Type\0\0\0\3SUB"
 
 /* A constant text with the zeros in it, but without the one at its end. */
@@ -16,26 +17,35 @@
 
 /* Read all of it, `step` bytes at a time, and write of each event its kind as a digit, its data and
  * a space. False where the bytes are refused. */
-static bool read_in_steps(const uint8_t *data, size_t nbytes, size_t step, char *told) {
-  gpufi_zmtp_reader reader = {0};
+static bool read_piece(gpufi_zmtp_reader *reader, const uint8_t *data, size_t nbytes, char **told) {
   gpufi_zmtp_event event;
-  size_t at = 0;
-  for (size_t start = 0; start < nbytes; start += step) {
-    const uint8_t *rest = data + start;
-    size_t left = nbytes - start < step ? nbytes - start : step;
-    do {
-      if (!gpufi_zmtp_read(&reader, &rest, &left, &event)) {
-        return false;
-      }
-      if (event.kind != GPUFI_ZMTP_NOTHING) {
-        at += (size_t)sprintf(told + at, "%d%.*s ", (int)event.kind, (int)event.nbytes,
-                              (const char *)event.data);
-      }
-    } while (event.kind != GPUFI_ZMTP_NOTHING);
-    CHECK(left == 0);
-  }
-  told[at] = '\0';
+  do {
+    if (!gpufi_zmtp_read(reader, &data, &nbytes, &event)) {
+      return false;
+    }
+    if (event.kind != GPUFI_ZMTP_NOTHING) {
+      *told += sprintf(*told, "%d%.*s%s ", (int)event.kind, (int)event.nbytes,
+                       (const char *)event.data, event.more ? "+" : "");
+    }
+  } while (event.kind != GPUFI_ZMTP_NOTHING);
+  CHECK(nbytes == 0);
   return true;
+}
+
+static bool read_as(gpufi_zmtp_role role, const uint8_t *data, size_t nbytes, size_t step,
+                    char *told) {
+  gpufi_zmtp_reader reader = {.role = role, .frame_max_nbytes = FRAME_MAX_NBYTES};
+  bool done = true;
+  *told = '\0';
+  for (size_t start = 0; start < nbytes && done; start += step) {
+    done = read_piece(&reader, data + start, nbytes - start < step ? nbytes - start : step, &told);
+  }
+  gpufi_zmtp_reader_fini(&reader);
+  return done;
+}
+
+static bool read_in_steps(const uint8_t *data, size_t nbytes, size_t step, char *told) {
+  return read_as(GPUFI_ZMTP_PUBLISHER, data, nbytes, step, told);
 }
 
 static bool reads(const uint8_t *data, size_t nbytes, char *told) {
@@ -57,7 +67,7 @@ static void a_subscriber_is_understood_however_its_bytes_are_cut(void) {
   char told[256];
   for (size_t step = 1; step < sizeof(sent); step++) {
     CHECK(read_in_steps(BYTES(sent), step, told));
-    CHECK(strcmp(told, "1 2 3a 3 3bc 4a 3x 4x 4 5p 6 6hi 6\1z ") == 0);
+    CHECK(strcmp(told, "1 2 3a 3 3bc 4a 3x 4x 4 5p 7 7hi 7\1z ") == 0);
   }
 }
 
@@ -84,13 +94,13 @@ static void what_comes_from_no_subscriber_is_refused(void) {
 }
 
 static void a_frame_is_no_larger_than_the_limit(void) {
-  static char sent[sizeof(GREETING READY) + 9 + GPUFI_ZMTP_FRAME_MAX_NBYTES + 1] = GREETING READY;
+  static char sent[sizeof(GREETING READY) + 9 + GPUFI_ZMTP_SMALL_MAX_NBYTES + 1] = GREETING READY;
   char told[2 * sizeof(sent)];
   uint8_t *const frame = (uint8_t *)sent + sizeof(GREETING READY) - 1;
   const size_t before = sizeof(GREETING READY) - 1;
-  memset(frame, 'x', 9 + GPUFI_ZMTP_FRAME_MAX_NBYTES);
+  memset(frame, 'x', 9 + GPUFI_ZMTP_SMALL_MAX_NBYTES);
   memcpy(frame, "\2\0\0\0\0\0\0\4\0\1", 10);
-  CHECK(reads((uint8_t *)sent, before + 9 + GPUFI_ZMTP_FRAME_MAX_NBYTES, told));
+  CHECK(reads((uint8_t *)sent, before + 9 + GPUFI_ZMTP_SMALL_MAX_NBYTES, told));
   CHECK(strncmp(told, "1 2 3xxx", 8) == 0 && strlen(told) == 4 + 1 + 1023 + 1);
   memcpy(frame, "\2\0\0\0\0\0\0\4\1", 9);
   CHECK(!reads((uint8_t *)sent, before + 9, told));
@@ -100,11 +110,82 @@ static void a_frame_is_no_larger_than_the_limit(void) {
   CHECK(!reads((uint8_t *)sent, before + 2, told));
 }
 
+#define READY_OF(size, name) "\4" size "\5READY\13Socket-Type\0\0\0" name
+
+static bool reads_as_router(const uint8_t *data, size_t nbytes, char *told) {
+  return read_as(GPUFI_ZMTP_ROUTER, data, nbytes, nbytes, told);
+}
+
+static void a_client_of_a_router_is_understood_however_its_bytes_are_cut(void) {
+  static const char sent[] = GREETING READY_OF(
+      "\x29", "\6DEALER\10Identity\0\0\0\0") "\1\2hi"
+                                             "\0\0"                  /* a message of two frames */
+                                             "\3\0\0\0\0\0\0\0\3abc" /* in a long frame */
+                                             "\4\10\4PING\0\1p"      /* between frames */
+                                             "\0\2\1a"
+                                             "\4\7\6CANCEL"; /* what means nothing here */
+  char told[256];
+  for (size_t step = 1; step < sizeof(sent); step++) {
+    CHECK(read_as(GPUFI_ZMTP_ROUTER, BYTES(sent), step, told));
+    CHECK(strcmp(told, "1 2 6hi+ 6 6abc+ 5p 6\1a 7\6CANCEL ") == 0);
+  }
+}
+
+static void a_client_of_a_router_says_who_it_is(void) {
+  char told[256];
+  CHECK(reads_as_router(BYTES(GREETING READY_OF("\x1c", "\6DEALER")), told));
+  CHECK(reads_as_router(BYTES(GREETING READY_OF("\x19", "\3REQ")), told));
+  CHECK(reads_as_router(BYTES(GREETING READY_OF("\x1c", "\6ROUTER")), told));
+  CHECK(!reads_as_router(BYTES(GREETING READY_OF("\x19", "\3SUB")), told));
+  CHECK(!reads(BYTES(GREETING READY_OF("\x1c", "\6DEALER")), told));
+  CHECK(reads_as_router(BYTES(GREETING READY_OF("\x2b", "\6DEALER\10Identity\0\0\0\2me")), told));
+  CHECK(strcmp(told, "1 2me ") == 0);
+  /* An identity that a client cannot choose. */
+  CHECK(!reads_as_router(BYTES(GREETING READY_OF("\x2b", "\6DEALER\10Identity\0\0\0\2\0e")), told));
+  static char longest[sizeof(GREETING) - 1 + 9 + 41 + 256] = GREETING;
+  char *const ready = longest + sizeof(GREETING) - 1;
+  static const char body[] = "\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0";
+  memset(ready, 'i', 9 + 41 + 256);
+  for (int nbytes = 255; nbytes <= 256; nbytes++) {
+    char large[1024];
+    const size_t body_nbytes = sizeof(body) - 1 + 2 + (size_t)nbytes;
+    memcpy(ready, "\6\0\0\0\0\0\0\1", 8);
+    ready[8] = (char)(body_nbytes - 256);
+    memcpy(ready + 9, body, sizeof(body) - 1);
+    ready[9 + sizeof(body) - 1] = (char)(nbytes >> 8);
+    ready[9 + sizeof(body)] = (char)nbytes;
+    CHECK(reads_as_router((uint8_t *)longest, sizeof(GREETING) - 1 + 9 + body_nbytes, large) ==
+          (nbytes == 255));
+  }
+}
+
+static void a_frame_to_a_router_is_no_larger_than_the_limit(void) {
+  static char told[FRAME_MAX_NBYTES + 64];
+  static char frame[FRAME_MAX_NBYTES];
+  gpufi_zmtp_reader reader = {.role = GPUFI_ZMTP_ROUTER, .frame_max_nbytes = FRAME_MAX_NBYTES};
+  char *at = told;
+  memset(frame, 'x', sizeof(frame));
+  CHECK(read_piece(&reader, BYTES(GREETING READY_OF("\x1c", "\6DEALER")), &at));
+  CHECK(read_piece(&reader, BYTES("\2\0\0\0\0\0\1\0\0"), &at));
+  CHECK(reader.capacity < 100); /* what is only announced takes no memory */
+  CHECK(read_piece(&reader, (uint8_t *)frame, 1000, &at) && reader.capacity < 2100);
+  CHECK(read_piece(&reader, (uint8_t *)frame, sizeof(frame) - 1000, &at));
+  CHECK(strlen(told) == 5 + FRAME_MAX_NBYTES + 1 && told[4] == '6');
+  CHECK(read_piece(&reader, BYTES("\0\1y"), &at) && reader.capacity < 100);
+  CHECK(!read_piece(&reader, BYTES("\2\0\0\0\0\0\1\0\1"), &at));
+  gpufi_zmtp_reader_fini(&reader);
+  gpufi_zmtp_reader other = {.role = GPUFI_ZMTP_ROUTER, .frame_max_nbytes = FRAME_MAX_NBYTES};
+  at = told;
+  CHECK(read_piece(&other, BYTES(GREETING READY_OF("\x1c", "\6DEALER")), &at));
+  CHECK(!read_piece(&other, BYTES("\6\0\0\0\0\0\0\4\1"), &at)); /* a command */
+  gpufi_zmtp_reader_fini(&other);
+}
+
 static void a_ping_is_answered_by_its_context(void) {
   uint8_t pong[GPUFI_ZMTP_PONG_MAX_NBYTES];
-  const gpufi_zmtp_event none = {GPUFI_ZMTP_PING, BYTES("")};
-  const gpufi_zmtp_event some = {GPUFI_ZMTP_PING, BYTES("abc")};
-  const gpufi_zmtp_event many = {GPUFI_ZMTP_PING, BYTES("0123456789abcdefghi")};
+  const gpufi_zmtp_event none = {GPUFI_ZMTP_PING, false, BYTES("")};
+  const gpufi_zmtp_event some = {GPUFI_ZMTP_PING, false, BYTES("abc")};
+  const gpufi_zmtp_event many = {GPUFI_ZMTP_PING, false, BYTES("0123456789abcdefghi")};
   CHECK(gpufi_zmtp_pong(pong, &none) == 7 && memcmp(pong, "\4\5\4PONG", 7) == 0);
   CHECK(gpufi_zmtp_pong(pong, &some) == 10 && memcmp(pong, "\4\10\4PONGabc", 10) == 0);
   CHECK(gpufi_zmtp_pong(pong, &many) == 23);
@@ -112,7 +193,7 @@ static void a_ping_is_answered_by_its_context(void) {
   char told[64];
   /* One that does not say for how long it is valid is none. */
   CHECK(reads(BYTES(GREETING READY "\4\6\4PINGa\4\7\4PING\0\1"), told));
-  CHECK(strcmp(told, "1 2 6\4PINGa 5 ") == 0);
+  CHECK(strcmp(told, "1 2 7\4PINGa 5 ") == 0);
 }
 
 static void a_header_says_the_size_and_whether_more_follows(void) {
@@ -129,6 +210,9 @@ int main(void) {
   TEST(a_subscriber_is_understood_however_its_bytes_are_cut);
   TEST(what_comes_from_no_subscriber_is_refused);
   TEST(a_frame_is_no_larger_than_the_limit);
+  TEST(a_client_of_a_router_is_understood_however_its_bytes_are_cut);
+  TEST(a_client_of_a_router_says_who_it_is);
+  TEST(a_frame_to_a_router_is_no_larger_than_the_limit);
   TEST(a_ping_is_answered_by_its_context);
   TEST(a_header_says_the_size_and_whether_more_follows);
   return test_finish();

@@ -654,6 +654,7 @@ def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone
     public, secret = ("0" * 40, "0" * 40)
     if zmq.has("curve"):
         public, secret = (key.decode() for key in zmq.curve_keypair())
+    pair = [{"curve_publickey": public, "curve_secretkey": secret}] if zmq.has("curve") else []
     curve_keys = [  # of which none are a pair
         {"curve_publickey": public},
         {"curve_secretkey": secret},
@@ -676,6 +677,7 @@ def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone
         (json.dumps(stale | {"transport": "tcp", "ip": "::1"}), True, False, "IPv6"),
         (json.dumps(stale | {"signature_scheme": "hmac-md5"}), True, False, "hmac-sha256"),
         *((json.dumps(stale | keys), True, False, "not a pair") for keys in curve_keys),
+        *((json.dumps(stale | keys), True, False, "are for tcp") for keys in pair),
         ("", False, False, "no JSON object"),
         ("[]", False, False, "no JSON object"),
         (json.dumps(stale)[:99], False, False, "no JSON object"),
@@ -815,6 +817,11 @@ print(os.path.exists(server.connection_file), status)
         ({"ip": "127.0.0.1"}, "tcp"),
         ({"transport": "tcp"}, "tcp"),
         ({"transport": "ipc", "ip": "127.0.0.1"}, "ipc"),
+        pytest.param(
+            {"curve": True},
+            "tcp",
+            marks=pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CurveZMQ"),
+        ),
     ],
 )
 def test_a_server_is_reached_by_ports_only_where_the_program_asks_for_them(
@@ -1030,6 +1037,7 @@ def shown(runtime: Path) -> Iterator[dict[str, Any]]:
         ("joint['nope']", KeyError, "no tensor is published as 'nope': there are 'x'"),
         ("gf.serve('s', port=70000)", ValueError, "port, .*, is 70000: give .* from 0 to 65531"),
         ("gf.serve('s', transport='ipc', port=5000)", ValueError, "port=5000 is for tcp: leave"),
+        ("gf.serve('s', transport='ipc', curve=True)", ValueError, "curve is for tcp: the sockets"),
         ("gf.serve('s', port=True)", TypeError, "port is True: give the first of five ports"),
         ("gf.serve('s', on_shutdown=5)", TypeError, "on_shutdown is 5, of type int: give a callab"),
         (

@@ -264,12 +264,13 @@ def serve(
         Path of the file to write. By default kernel-NAME.json in Jupyter's runtime folder.
     transport
         "ipc" for sockets that only this user can open, on this machine; "tcp" for ports. By default
-        "tcp" if `ip` or `port` is given, else "ipc".
+        "tcp" if `ip`, `port` or `curve` is given, else "ipc".
     ip, port
         Address for "tcp", by default 127.0.0.1, and the first of five ports in a row; 0 takes any
         five free ports.
     curve
-        Whether to encrypt with CurveZMQ. Clients then need jupyter_client 8.10 or newer.
+        Whether to encrypt with CurveZMQ, over "tcp". Clients then need jupyter_client 8.10 or
+        newer.
     jupyterlab
         Whether to link the connection file into external_kernels, for JupyterLab with
         --ServerApp.allow_external_kernels=True.

@@ -41,11 +41,11 @@ typedef struct gpuf_server_options {
                                   addresses, ports, key and curve keys of a file that is there are
                                   used, as those that a kernel manager has chosen; anything but a
                                   whole connection file is refused, and never replaced */
-  const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
+  const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip, first_port or curve is set */
   const char *ip;              /* tcp: IPv4 address to listen on, or the name of a network
                                   interface; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free; ipc: 0 */
-  bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
+  bool curve;                  /* encrypt with CurveZMQ, by keys made for this server; over tcp */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
                       JupyterLab lists with --ServerApp.allow_external_kernels=True */
   size_t reply_max_nbytes; /* the most data under way to clients, in all, from 16 MiB up; 0 = 256
