@@ -1,8 +1,12 @@
 #include "server/inbound.h"
 
+#include "base/clock.h"
 #include "server/pace.h"
 
 #include <string.h>
+
+#define REPLACED_MAX_NS INT64_C(1000000000)
+#define PING_MAX_NBYTES 1024 /* all of its frames, which wait to be sent back */
 
 /* A client that connects anew takes the place of its earlier connection, which may not have been
  * seen to end. One without an identity gets one that no client can choose. */
@@ -11,7 +15,7 @@ static void set_ready(gpufi_links *links, gpufi_link *link, const gpufi_zmtp_eve
     gpufi_link *earlier =
         gpufi_links_find(links, link->socket, (gpufi_frame){event->data, event->nbytes});
     if (earlier) {
-      gpufi_links_end(links, earlier);
+      gpufi_links_replace(links, earlier, gpufi_clock_ns() + REPLACED_MAX_NS);
     }
     link->identity_nbytes = event->nbytes;
     memcpy(link->identity, event->data, event->nbytes);
@@ -42,7 +46,7 @@ static const char *deliver(gpufi_links *links, gpufi_link *link, const gpufi_eve
   const gpufi_frame identity = {link->identity, link->identity_nbytes};
   const size_t count = gpufi_inbox_frames(&link->inbox, identity, frames);
   if (link->socket == GPUFI_HEARTBEAT) {
-    if (gpufi_pace_is_too_fast(&link->frame_due_ns)) {
+    if (link->inbox.nbytes > PING_MAX_NBYTES || gpufi_pace_is_too_fast(&link->frame_due_ns)) {
       return "a connection to the heartbeat was closed: it sends too much";
     }
     if (count <= GPUFI_WIRE_FRAMES_MAX) { /* to a client this looks like a REP socket */

@@ -37,6 +37,12 @@ static void drop_first(gpufi_link *link) {
   free(first);
 }
 
+static void drop_all(gpufi_link *link) {
+  while (link->first) {
+    drop_first(link);
+  }
+}
+
 void gpufi_link_end(gpufi_link *link) {
   if (link->fd < 0) {
     return;
@@ -44,9 +50,7 @@ void gpufi_link_end(gpufi_link *link) {
   shutdown(link->fd, SHUT_RDWR); /* a forked child may hold it */
   close(link->fd);
   link->fd = -1;
-  while (link->first) {
-    drop_first(link);
-  }
+  drop_all(link);
 }
 
 void gpufi_link_free(gpufi_link *link) {
@@ -61,7 +65,8 @@ void gpufi_link_free(gpufi_link *link) {
 
 bool gpufi_link_put(gpufi_link *link, gpufi_packet *packet) {
   const int most = link->socket == GPUFI_IOPUB ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
-  gpufi_waiting *made = link->waiting_count < most ? malloc(sizeof(*made)) : NULL;
+  const bool fits = !link->is_deaf && link->waiting_count < most;
+  gpufi_waiting *made = fits ? malloc(sizeof(*made)) : NULL;
   if (!made) {
     return false;
   }
@@ -86,7 +91,7 @@ static void note_sent(gpufi_link *link, size_t nbytes) {
   }
 }
 
-bool gpufi_link_flush(gpufi_link *link) {
+void gpufi_link_flush(gpufi_link *link) {
   size_t done_nbytes =
       0; /* a client that reads as fast as this sends does not hold up the others */
   while (link->first && done_nbytes < AT_ONCE_NBYTES) {
@@ -102,14 +107,17 @@ bool gpufi_link_flush(gpufi_link *link) {
     }
     const ssize_t nbytes = sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (nbytes < 0 && errno != EINTR) {
-      return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM;
+      if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) {
+        link->is_deaf = true;
+        drop_all(link);
+      }
+      return;
     }
     if (nbytes > 0) {
       note_sent(link, (size_t)nbytes);
       done_nbytes += (size_t)nbytes;
     }
   }
-  return true;
 }
 
 /* --- Receiving ----------------------------------------------------------------- */

@@ -30,11 +30,12 @@ typedef struct gpufi_waiting {
 typedef struct gpufi_link {
   int fd; /* -1 = it has ended: nothing is sent any more, nor read */
   gpufi_socket socket;
-  bool is_ready; /* the handshake is done */
+  bool is_ready; /* the handshake is done, and no later connection has taken its client's place */
+  bool is_deaf;  /* nothing can be sent any more, but what has come is still read */
   bool has_key;  /* it has sent a good message */
-  int64_t ready_until_ns;
-  int64_t frame_due_ns;  /* gpufi_pace_is_too_fast, of what is limited so */
-  int32_t refused_count; /* of its messages, since one was good */
+  int64_t ready_until_ns; /* it ends if it is not ready by then */
+  int64_t frame_due_ns;   /* gpufi_pace_is_too_fast, of what is limited so */
+  int32_t refused_count;  /* of its messages, since one was good */
   gpufi_zmtp_reader reader;
   size_t identity_nbytes;
   uint8_t identity[GPUFI_ZMTP_IDENTITY_MAX_NBYTES];
@@ -52,11 +53,11 @@ gpufi_link *gpufi_link_make(int fd, gpufi_socket socket);
 void gpufi_link_end(gpufi_link *link);
 void gpufi_link_free(gpufi_link *link);
 
-/* Let a packet wait behind the others. False, and nothing done, where as many wait as may, or
- * without memory. */
+/* Let a packet wait behind the others. False, and nothing done, where as many wait as may, where
+ * nothing can be sent any more, or without memory. */
 bool gpufi_link_put(gpufi_link *link, gpufi_packet *packet);
-/* Send what the connection takes without waiting. False where it has broken. */
-bool gpufi_link_flush(gpufi_link *link);
+/* Send what the connection takes without waiting. Where it has broken, what waits is dropped. */
+void gpufi_link_flush(gpufi_link *link);
 
 /* Add a frame to the message that is being received. False without memory, or where there are so
  * many that no message has them. */

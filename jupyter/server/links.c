@@ -47,9 +47,8 @@ bool gpufi_links_send_packet(gpufi_links *links, gpufi_link *link, gpufi_packet 
   const bool sent = packet && link->fd >= 0 && gpufi_link_put(link, packet);
   gpufi_packet_let_go(packet);
   if (sent && is_first) {
-    if (!gpufi_link_flush(link)) {
-      gpufi_links_end(links, link);
-    } else if (link->first) {
+    gpufi_link_flush(link);
+    if (link->first) {
       watch(links, link, EPOLL_CTL_MOD);
     }
   }
@@ -71,13 +70,17 @@ void gpufi_links_add(gpufi_links *links, gpufi_socket which, int fd, int64_t rea
   }
 }
 
-bool gpufi_links_flush(gpufi_links *links, gpufi_link *link) {
-  if (!gpufi_link_flush(link)) {
-    gpufi_links_end(links, link);
-  } else if (!link->first) {
+void gpufi_links_flush(gpufi_links *links, gpufi_link *link) {
+  gpufi_link_flush(link);
+  if (!link->first) {
     watch(links, link, EPOLL_CTL_MOD);
   }
-  return link->fd >= 0;
+}
+
+void gpufi_links_replace(gpufi_links *links, gpufi_link *link, int64_t until_ns) {
+  link->is_ready = false;
+  link->ready_until_ns = until_ns;
+  links->unready_count++;
 }
 
 gpuf_status gpufi_links_init(gpufi_links *links, int32_t max, gpuf_error *err) {

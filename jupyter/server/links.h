@@ -23,6 +23,9 @@ void gpufi_links_fini(gpufi_links *links);
 
 /* Take over a connection to a socket, and greet the client. There are fewer than `max`. */
 void gpufi_links_add(gpufi_links *links, gpufi_socket which, int fd, int64_t ready_until_ns);
+/* Another connection takes the place of this one, to whose client nothing is sent on it any more.
+ * It ends at that time, so that what has come on it before can be read. */
+void gpufi_links_replace(gpufi_links *links, gpufi_link *link, int64_t until_ns);
 /* Close a connection. The link is freed later. */
 void gpufi_links_end(gpufi_links *links, gpufi_link *link);
 /* Not while a link is in use: a message of its own may have ended it. */
@@ -33,8 +36,8 @@ gpufi_link *gpufi_links_find(const gpufi_links *links, gpufi_socket which, gpufi
 /* Send to one; takes over the caller's hold of `packet`, which may be NULL. False if it was not
  * sent, nor will be. */
 bool gpufi_links_send_packet(gpufi_links *links, gpufi_link *link, gpufi_packet *packet);
-/* Send more of what waits for one. False if the connection has ended. */
-bool gpufi_links_flush(gpufi_links *links, gpufi_link *link);
+/* Send more of what waits for one. */
+void gpufi_links_flush(gpufi_links *links, gpufi_link *link);
 /* Send a message, whose first frame is the identity of a client, and release the payloads when they
  * are not needed any more. It is dropped where the client is gone, or has as many messages waiting
  * as may. */

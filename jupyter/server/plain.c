@@ -8,12 +8,14 @@
 #include "server/listen.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@
 #define EVENTS_AT_ONCE 64
 #define ACCEPTS_AT_ONCE 64
 #define LINGER_NS INT64_C(1000000000)
+#define DROP_NBYTES ((size_t)1 << 20) /* at once */
 /* A connection that has not said by then who it is, is closed. */
 #define HANDSHAKE_MAX_NS INT64_C(5000000000)
 #define LOOK_INTERVAL_NS INT64_C(250000000)
@@ -252,6 +255,21 @@ static void stop_listening(gpufi_plain *plain) {
   }
 }
 
+/* Whether there is more to send to a client, or it may not have arrived. Over tcp, closing a
+ * connection on which something has come that was not read drops what has not arrived. */
+static bool is_under_way(gpufi_plain *plain, gpufi_link *link) {
+  int left_nbytes = 0;
+  if (link->first) {
+    gpufi_links_flush(&plain->links, link);
+  }
+  if (plain->is_tcp && link->fd >= 0 && !link->is_deaf) {
+    while (recv(link->fd, NULL, DROP_NBYTES, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+    }
+    ioctl(link->fd, SIOCOUTQ, &left_nbytes);
+  }
+  return link->first || left_nbytes > 0;
+}
+
 /* Send what waits, for a while, to those that take it. */
 static void linger(gpufi_plain *plain) {
   const int64_t until_ns = gpufi_clock_ns() + LINGER_NS;
@@ -259,11 +277,7 @@ static void linger(gpufi_plain *plain) {
   while (is_waiting && gpufi_clock_ns() < until_ns) {
     is_waiting = false;
     for (int32_t i = 0; i < plain->links.count; i++) {
-      gpufi_link *link = plain->links.list[i];
-      if (link->first) {
-        gpufi_links_flush(&plain->links, link);
-      }
-      is_waiting = is_waiting || link->first;
+      is_waiting = is_under_way(plain, plain->links.list[i]) || is_waiting;
     }
     if (is_waiting) {
       gpufi_sleep_ns(1000000);

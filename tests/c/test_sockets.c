@@ -29,7 +29,7 @@ static void *context;
 /* What has come, and the answer to a request. */
 static int request_count, subscribed_count, log_count;
 static size_t request_frame_count;
-static bool is_good;
+static bool is_good, is_replying;
 static char logged[256];
 
 static void count_release(void *data, void *arg) {
@@ -37,12 +37,17 @@ static void count_release(void *data, void *arg) {
   atomic_fetch_add((atomic_int *)arg, 1);
 }
 
+static void reply_to(const char *identity);
+
 static bool note_request(void *arg, gpufi_socket which, const gpufi_frame *frames, size_t count) {
   (void)arg;
   (void)frames;
   CHECK(which == GPUFI_SHELL);
   request_count++;
   request_frame_count = count;
+  if (is_replying) {
+    reply_to("me");
+  }
   return is_good;
 }
 
@@ -350,6 +355,9 @@ static void messages_without_an_end_are_held_up_to_a_limit(void) {
   stop();
 }
 
+/* More could wait to be echoed to one who reads nothing. */
+static const char ping_of_1025_bytes[1025 + 9 + 1] = "\2\0\0\0\0\0\0\4\1";
+
 static void each_misuse_costs_its_connection_and_no_other(void) {
   static const struct {
     gpufi_socket which;
@@ -363,6 +371,7 @@ static void each_misuse_costs_its_connection_and_no_other(void) {
       {GPUFI_SHELL, "\4\7\4PING\0\1", 10, 100, "too many commands"},
       {GPUFI_SHELL, "\2\0\0\0\0\0\4\0\1", 10, 1, "too large"},
       {GPUFI_HEARTBEAT, "\0\1x", 4, 100, "it sends too much"},
+      {GPUFI_HEARTBEAT, ping_of_1025_bytes, 1025 + 9 + 1, 1, "it sends too much"},
       {GPUFI_STDIN, "\xf0\0", 3, 1, "it is no client's"},
   };
   start(IPC, 16);
@@ -386,28 +395,107 @@ static void each_misuse_costs_its_connection_and_no_other(void) {
   stop();
 }
 
-/* One whose last connection has broken without a sign connects anew. */
-static void a_client_takes_the_place_of_its_earlier_connection(void) {
-  static const char ready[] = "\4\x2b\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\2me";
-  int fds[2];
-  start(TCP, 16);
-  for (int i = 0; i < 2; i++) {
-    fds[i] = connect_by_hand(&connection, GPUFI_SHELL);
-    greet(fds[i]);
-    CHECK(gpufi_write(fds[i], ready, sizeof(ready) - 1));
-    SERVE_UNTIL(sockets.plain.links.unready_count == 0 && link_count() == 1 &&
-                (i == 0 || has_ended(fds[0])));
-  }
-  CHECK(!has_ended(fds[1]));
-  const gpufi_frame frames[] = {{"me", 2}, {"text", 4}};
+/* --- Requests and replies ------------------------------------------------------ */
+
+static void reply_to(const char *identity) {
+  const gpufi_frame frames[] = {{identity, strlen(identity)}, {"text", 4}};
   gpufi_links_send(&sockets.plain.links, GPUFI_SHELL, frames, 2, NULL, 0);
-  gpufi_links_send(&sockets.plain.links, GPUFI_CONTROL, frames, 2, NULL,
-                   0); /* another socket's client */
-  char reply[16];
-  CHECK(recv(fds[1], reply, sizeof(reply), 0) == 6 && memcmp(reply, "\0\4text", 6) == 0);
-  close(fds[0]);
-  close(fds[1]);
-  stop();
+}
+
+/* By hand, under an identity. */
+static int open_named(const char ready[], size_t ready_nbytes) {
+  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
+  greet(fd);
+  CHECK(gpufi_write(fd, ready, ready_nbytes));
+  return fd;
+}
+
+#define READY_OF_ME "\4\x2b\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\2me"
+
+/* One whose last connection has broken without a sign connects anew. What it sent before comes all
+ * the same. */
+static void a_client_takes_the_place_of_its_earlier_connection(void) {
+  for (int kind = TCP; kind <= IPC; kind++) {
+    int fds[2];
+    start(kind, 16);
+    for (int i = 0; i < 2; i++) {
+      fds[i] = open_named(READY_OF_ME, sizeof(READY_OF_ME) - 1);
+      SERVE_UNTIL(link_count() == i + 1 && sockets.plain.links.list[i]->is_ready);
+    }
+    CHECK(!has_ended(fds[1]));
+    CHECK(gpufi_write(fds[0], "\0\1x", 3));
+    SERVE_UNTIL(request_count == 1);
+    reply_to("me");
+    char reply[16];
+    CHECK(recv(fds[1], reply, sizeof(reply), 0) == 6 && memcmp(reply, "\0\4text", 6) == 0);
+    SERVE_UNTIL(has_ended(fds[0]) && link_count() == 1);
+    CHECK(sockets.plain.links.unready_count == 0);
+    const gpufi_frame frames[] = {{"me", 2}, {"text", 4}};
+    gpufi_links_send(&sockets.plain.links, GPUFI_CONTROL, frames, 2, NULL, 0); /* nobody's */
+    close(fds[0]);
+    close(fds[1]);
+    stop();
+  }
+}
+
+/* A client that has sent its requests may close, whatever it is still sent. */
+static void all_requests_of_a_client_that_has_closed_are_read(void) {
+  for (int kind = TCP; kind <= IPC; kind++) {
+    start(kind, 16);
+    is_replying = true;
+    for (int reads_first = 0; reads_first < 2; reads_first++) {
+      const int fd = open_named(READY_OF_ME, sizeof(READY_OF_ME) - 1);
+      SERVE_UNTIL(link_count() == 1 && sockets.plain.links.unready_count == 0);
+      request_count = 0;
+      if (reads_first) {
+        char byte[256];
+        while (recv(fd, byte, sizeof(byte), MSG_DONTWAIT) > 0) {
+        }
+      }
+      write_many(fd, "\0\1x", 4, 100);
+      close(fd); /* over ipc at once, and over tcp by the first reply, nothing can be sent to it */
+      SERVE_UNTIL(link_count() == 0);
+      CHECK(request_count == 100);
+    }
+    is_replying = false;
+    stop();
+  }
+}
+
+static char large[(size_t)4 << 20];
+
+static void *read_late(void *arg) {
+  size_t nbytes = 0;
+  ssize_t count = 1;
+  gpufi_sleep_ns(200 * INT64_C(1000000));
+  while (count > 0 || (count < 0 && errno == EINTR)) {
+    count = recv(*(int *)arg, large, sizeof(large), 0);
+    nbytes += count > 0 ? (size_t)count : 0;
+  }
+  *(int *)arg = (int)nbytes;
+  return NULL;
+}
+
+/* Over tcp, a connection that is closed while something that has come is unread takes back what has
+ * not arrived. */
+static void what_is_sent_last_arrives_beside_what_is_not_read(void) {
+  static char reply[(size_t)4 << 20];
+  for (int kind = TCP; kind <= IPC; kind++) {
+    pthread_t reader;
+    start(kind, 16);
+    const int fd = open_named(READY_OF_ME, sizeof(READY_OF_ME) - 1);
+    SERVE_UNTIL(link_count() == 1 && sockets.plain.links.unready_count == 0);
+    const gpufi_frame frames[] = {{"me", 2}, {reply, sizeof(reply)}};
+    gpufi_links_send(&sockets.plain.links, GPUFI_SHELL, frames, 2, NULL, 0);
+    write_many(fd, "\0\1x", 4, 1000);
+    int nbytes = fd;
+    CHECK(pthread_create(&reader, NULL, read_late, &nbytes) == 0);
+    gpufi_sockets_close(&sockets);
+    pthread_join(reader, NULL);
+    CHECK(nbytes == 64 + 30 + 9 + (int)sizeof(reply));
+    close(fd);
+    stop();
+  }
 }
 
 /* All of a message's frames are echoed, to a ZeroMQ socket of either type. */
@@ -457,6 +545,8 @@ int main(void) {
   TEST(messages_without_an_end_are_held_up_to_a_limit);
   TEST(each_misuse_costs_its_connection_and_no_other);
   TEST(a_client_takes_the_place_of_its_earlier_connection);
+  TEST(all_requests_of_a_client_that_has_closed_are_read);
+  TEST(what_is_sent_last_arrives_beside_what_is_not_read);
   TEST(the_heartbeat_echoes);
   TEST(topics_that_are_taken_back_do_not_count);
   return test_finish();
