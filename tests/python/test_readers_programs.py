@@ -176,9 +176,11 @@ def test_gdal_reads_what_the_table_says(environment: dict[str, str], every: Path
     )
     assert done.returncode == 0, done.stderr
     root = json.loads(done.stdout)
-    arrays = {f"forms/{name}": array for name, array in root["groups"]["forms"]["arrays"].items()}
+    arrays = dict(root["arrays"])
+    for group, inside in root["groups"].items():
+        arrays |= {f"{group}/{name}": array for name, array in inside["arrays"].items()}
     found: dict[str, Any] = {}
-    for name, array in (root["arrays"] | arrays).items():
+    for name, array in arrays.items():
         if "values" not in array:
             found[name] = "no values"
         elif array["datatype"] == "String":
