@@ -97,6 +97,6 @@ def install(factory: pytest.TempPathFactory) -> Installed:
 def build(folder: Path, prefix: Path) -> None:
     folder.mkdir(exist_ok=True)
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
-    options = ["-Dcuda=disabled", "-Dbuildtype=debug", "-Dlibdir=lib", f"-Dprefix={prefix}"]
+    options = ["-Dcuda=disabled", "-Dbuildtype=plain", "-Dlibdir=lib", f"-Dprefix={prefix}"]
     run(*meson, "setup", folder / "build", ROOT, *options, cwd=folder)
     run(*meson, "install", "-C", folder / "build", "--quiet", cwd=folder)
