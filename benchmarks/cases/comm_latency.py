@@ -110,7 +110,7 @@ def crowd_row(
     session: Session, case: str, served: Crowd, bare: Crowd, expected: list[Array]
 ) -> Row:
     """Time both crowds in turns."""
-    rounds, seconds = (1, 0.2) if session.quick else (6, 2.0)
+    rounds, seconds = (1, 0.05) if session.quick else (6, 2.0)
     times: dict[str, list[float]] = {CLIENT: [], BARE: []}
     for number in range(-1, rounds):
         for (name, some), crowd, right in zip(times.items(), (served, bare), expected, strict=True):
