@@ -36,7 +36,6 @@ bool gpufi_address_is_of(const gpufi_connection *connection, gpufi_socket which,
   union {
     struct sockaddr any;
     struct sockaddr_in ip4;
-    struct sockaddr_in6 ip6;
     struct sockaddr_un local;
     struct sockaddr_storage storage;
   } own;
@@ -53,8 +52,12 @@ bool gpufi_address_is_of(const gpufi_connection *connection, gpufi_socket which,
            gpufi_address_number(path + length + 1, path + sizeof(own.local.sun_path)) ==
                connection->ports[which];
   }
-  const in_port_t port = own.any.sa_family == AF_INET    ? own.ip4.sin_port
-                         : own.any.sa_family == AF_INET6 ? own.ip6.sin6_port
-                                                         : 0;
-  return !connection->is_ipc && port != 0 && ntohs(port) == connection->ports[which];
+  struct in_addr listened;
+  int type = 0;
+  socklen_t type_nbytes = sizeof(type);
+  return own.any.sa_family == AF_INET && !connection->is_ipc && own.ip4.sin_port != 0 &&
+         ntohs(own.ip4.sin_port) == connection->ports[which] &&
+         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_nbytes) == 0 && type == SOCK_STREAM &&
+         inet_pton(AF_INET, connection->ip, &listened) == 1 &&
+         (listened.s_addr == htonl(INADDR_ANY) || listened.s_addr == own.ip4.sin_addr.s_addr);
 }

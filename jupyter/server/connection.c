@@ -273,8 +273,9 @@ void gpufi_connection_remove(gpufi_connection *connection) {
   if (connection->process_id != getpid()) {
     return; /* a forked child: the files are its parent's */
   }
-  if (connection->has_sockets) { /* which libzmq leaves behind */
-    gpufi_ipc_remove(connection->ip, connection->ports, GPUFI_SOCKET_COUNT);
+  if (connection->has_sockets) {
+    gpufi_ipc_remove(connection->ip, connection->ports, connection->socket_inodes,
+                     GPUFI_SOCKET_COUNT);
     connection->has_sockets = false;
   }
   remove_own(connection->path, &connection->inode);

@@ -23,7 +23,8 @@ typedef struct gpufi_connection {
   char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server; numbered if it was taken */
   char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
   bool is_ipc;
-  bool has_sockets;                  /* with ipc: there are files to remove */
+  bool has_sockets;                           /* with ipc: there are files to remove */
+  uint64_t socket_inodes[GPUFI_SOCKET_COUNT]; /* of those files; 0 = it does not listen there */
   char ip[PATH_MAX];                 /* the address; with ipc, how the paths of the sockets begin */
   int32_t ports[GPUFI_SOCKET_COUNT]; /* 0 = any that is free */
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];

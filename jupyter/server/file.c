@@ -144,7 +144,7 @@ void gpufi_file_remove_sockets(const json_t *file) {
   const char *prefix = json_string_value(json_object_get(file, "ip"));
   const int32_t numbers[GPUFI_SOCKET_COUNT] = {1, 2, 3, 4, 5};
   if (transport && strcmp(transport, "ipc") == 0 && prefix && strlen(prefix) < PATH_MAX) {
-    gpufi_ipc_remove(prefix, numbers, GPUFI_SOCKET_COUNT);
+    gpufi_ipc_remove(prefix, numbers, NULL, GPUFI_SOCKET_COUNT);
   }
 }
 

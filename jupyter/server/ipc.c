@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define PATH_MAX_NBYTES 107           /* of a Unix socket */
@@ -91,12 +93,37 @@ static bool own_folder(const char *prefix, char folder[PATH_MAX]) {
          strncmp(folder, SHORT_FOLDER, strlen(SHORT_FOLDER)) == 0;
 }
 
-void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, int count) {
-  char path[PATH_MAX + 16];
+bool gpufi_ipc_is_living(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat info;
+  if (lstat(path, &info) != 0 || !S_ISSOCK(info.st_mode) ||
+      strlen(path) >= sizeof(address.sun_path)) {
+    return false;
+  }
+  memcpy(address.sun_path, path, strlen(path));
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) {
+    return true; /* as far as can be told */
+  }
+  const bool is_dead = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
+                       (errno == ECONNREFUSED || errno == ENOENT);
+  close(fd);
+  return !is_dead;
+}
+
+/* Whether the path is of a socket that gpufi_ipc_remove removes. */
+static bool is_to_go(const char *path, const uint64_t *inode) {
+  struct stat info;
+  return lstat(path, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_uid == geteuid() &&
+         (inode ? info.st_ino == *inode : !gpufi_ipc_is_living(path));
+}
+
+void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, const uint64_t *inodes,
+                      int count) {
+  char path[PATH_MAX + 16];
   for (int i = 0; i < count; i++) {
     snprintf(path, sizeof(path), "%s-%d", prefix, (int)numbers[i]);
-    if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_uid == geteuid()) {
+    if (is_to_go(path, inodes ? &inodes[i] : NULL)) {
       unlink(path);
     }
   }

@@ -6,14 +6,21 @@
 #include <gpufetch/gpufetch.h>
 
 #include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 /* Make a folder that its owner alone can open, and give the prefix of five sockets in it: the
  * folder STEM-ipc beside the connection file STEM.json, or a new one in /tmp where that path is too
  * long for a socket. */
 gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], gpuf_error *err);
 
+/* Whether the path is of a socket at which somebody listens, or that is in use otherwise. */
+bool gpufi_ipc_is_living(const char *path);
+
 /* Remove the sockets that a prefix names, if they are this user's, and the folder if
- * gpufi_ipc_make has made it and nothing else is in it. */
-void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, int count);
+ * gpufi_ipc_make has made it and nothing else is in it: of these inodes or, where they are NULL,
+ * those that are not living. */
+void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, const uint64_t *inodes,
+                      int count);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "server/ipc.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +22,8 @@ static bool find_address(const char *ip, struct in_addr *address) {
     address->s_addr = htonl(INADDR_ANY);
     return true;
   }
-  if (inet_pton(AF_INET, ip, address) == 1) {
-    return true;
+  if (inet_pton(AF_INET, ip, address) == 1) { /* of one host */
+    return !IN_MULTICAST(ntohl(address->s_addr)) && address->s_addr != htonl(INADDR_BROADCAST);
   }
   struct ifaddrs *first = NULL;
   bool found = false;
@@ -62,19 +63,23 @@ static int listen_tcp(gpufi_connection *connection, gpufi_socket which, int fd) 
   return code;
 }
 
-static int listen_ipc(gpufi_connection *connection, const char *path, int fd) {
+static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat info;
   if (strlen(path) >= sizeof(address.sun_path)) {
     return ENAMETOOLONG;
   }
   memcpy(address.sun_path, path, strlen(path));
+  if (gpufi_ipc_is_living(path)) {
+    return EADDRINUSE;
+  }
   if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || unlink(path) != 0)) {
     return S_ISSOCK(info.st_mode) ? errno : EEXIST;
   }
   int code = bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : errno;
   if (code == 0) {
     connection->has_sockets = true;
+    connection->socket_inodes[which] = lstat(path, &info) == 0 ? info.st_ino : 0;
     /* Nobody can connect before it listens, and then only its owner, whatever the umask is. */
     code = chmod(path, 0600) == 0 && listen(fd, BACKLOG) == 0 ? 0 : errno;
   }
@@ -89,8 +94,10 @@ static gpuf_status fail(const gpufi_connection *connection, gpufi_socket which, 
                       "over tcp (ip 127.0.0.1)",
                       url + strlen("ipc://"));
   }
-  const char *remedy = code == EADDRINUSE ? "another process uses it: choose another port, or 0 "
-                                            "for any"
+  const char *remedy = code == EADDRINUSE && connection->is_ipc
+                           ? "somebody listens there: end that program, or use another path"
+                       : code == EADDRINUSE ? "another process uses it: choose another port, or 0 "
+                                              "for any"
                        : code == ENAMETOOLONG ? "use a shorter path, or tcp"
                        : code == ENODEV || code == EADDRNOTAVAIL
                            ? "give an IPv4 address of this host, or the name of a network "
@@ -112,7 +119,7 @@ gpuf_status gpufi_listen(gpufi_connection *connection, gpufi_socket which, int *
   if (made < 0) {
     return fail(connection, which, url, errno, err);
   }
-  const int code = connection->is_ipc ? listen_ipc(connection, url + strlen("ipc://"), made)
+  const int code = connection->is_ipc ? listen_ipc(connection, which, url + strlen("ipc://"), made)
                                       : listen_tcp(connection, which, made);
   if (code != 0) {
     close(made);

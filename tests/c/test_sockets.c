@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "by_hand.h"
+#include "server/address.h"
 #include "server/ipc.h"
 
 #define PAYLOAD_COUNT 64
@@ -110,7 +111,7 @@ static void stop(void) {
   gpufi_sockets_close(&sockets);
   close(wake_fd);
   if (connection.is_ipc) {
-    gpufi_ipc_remove(connection.ip, connection.ports, GPUFI_SOCKET_COUNT);
+    gpufi_ipc_remove(connection.ip, connection.ports, NULL, GPUFI_SOCKET_COUNT);
   }
   CHECK(TEMP_FAILURE_RETRY(zmq_ctx_term(context)) == 0);
 }
@@ -498,6 +499,61 @@ static void what_is_sent_last_arrives_beside_what_is_not_read(void) {
   }
 }
 
+/* --- Addresses ----------------------------------------------------------------- */
+
+/* Another's socket is neither replaced nor removed, whichever of the five paths it has. */
+static void a_living_socket_is_left_alone(void) {
+  start(IPC, 16);
+  for (int taken = 0; taken < GPUFI_SOCKET_COUNT; taken++) {
+    static gpufi_sockets others;
+    gpufi_connection other = connection;
+    memset(other.socket_inodes, 0, sizeof(other.socket_inodes));
+    other.has_sockets = false;
+    for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+      other.ports[i] = i == taken ? connection.ports[0] : 10 + i;
+    }
+    CHECK(gpufi_sockets_open(&others, &other, 16, &err) == GPUF_ERR_IO);
+    CHECK(err.native_code == EADDRINUSE && strstr(err.message, "somebody listens there"));
+    gpufi_ipc_remove(other.ip, other.ports, other.socket_inodes, GPUFI_SOCKET_COUNT);
+  }
+  gpufi_ipc_remove(connection.ip, connection.ports, NULL, GPUFI_SOCKET_COUNT);
+  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
+  SERVE_UNTIL(link_count() == 1);
+  close(fd);
+  stop();
+  start(IPC, 16); /* what nobody listens at any more is replaced */
+  stop();
+}
+
+/* The program's own sockets of the same number, which a forked child keeps. */
+static void only_the_servers_sockets_count_as_its_own(void) {
+  const int types[] = {SOCK_DGRAM, SOCK_STREAM};
+  start(TCP, 16);
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)connection.ports[GPUFI_SHELL])};
+  for (int i = 0; i < 2; i++) {
+    address.sin_addr.s_addr = htonl(i == 0 ? INADDR_LOOPBACK : INADDR_LOOPBACK + 1);
+    const int fd = socket(AF_INET, types[i] | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+    CHECK(!gpufi_address_is_of(&connection, GPUFI_SHELL, fd));
+    close(fd);
+  }
+  CHECK(gpufi_address_is_of(&connection, GPUFI_SHELL, sockets.plain.listeners[GPUFI_SHELL]));
+  CHECK(!gpufi_address_is_of(&connection, GPUFI_IOPUB, sockets.plain.listeners[GPUFI_SHELL]));
+  stop();
+}
+
+static void addresses_of_no_host_are_refused(void) {
+  const char *const ips[] = {"224.0.0.1", "255.255.255.255", "8.8.8.8", "nosuch0"};
+  for (size_t i = 0; i < sizeof(ips) / sizeof(ips[0]); i++) {
+    static gpufi_sockets none;
+    gpufi_connection other = {.is_ipc = false};
+    snprintf(other.ip, sizeof(other.ip), "%s", ips[i]);
+    CHECK(gpufi_sockets_open(&none, &other, 16, &err) == GPUF_ERR_IO);
+    CHECK(strstr(err.message, "give an IPv4 address of this host") != NULL);
+  }
+}
+
 /* All of a message's frames are echoed, to a ZeroMQ socket of either type. */
 static void the_heartbeat_echoes(void) {
   for (int kind = 0; kind < KIND_COUNT; kind++) {
@@ -547,6 +603,9 @@ int main(void) {
   TEST(a_client_takes_the_place_of_its_earlier_connection);
   TEST(all_requests_of_a_client_that_has_closed_are_read);
   TEST(what_is_sent_last_arrives_beside_what_is_not_read);
+  TEST(a_living_socket_is_left_alone);
+  TEST(only_the_servers_sockets_count_as_its_own);
+  TEST(addresses_of_no_host_are_refused);
   TEST(the_heartbeat_echoes);
   TEST(topics_that_are_taken_back_do_not_count);
   return test_finish();
