@@ -174,7 +174,7 @@ static json_t *describe(const gpufi_connection *connection) {
 }
 
 /* Write `text` to a new file beside `path`, then give it that name. */
-static bool replace_file(const char *path, const char *text, uint64_t *inode) {
+static bool replace_file(const char *path, const char *text, gpufi_written *written) {
   char fresh[PATH_MAX + 32];
   struct stat info;
   snprintf(fresh, sizeof(fresh), "%s.%ld.new", path, (long)getpid());
@@ -183,7 +183,7 @@ static bool replace_file(const char *path, const char *text, uint64_t *inode) {
   if (fd < 0) {
     return false;
   }
-  bool done = fchmod(fd, 0600) == 0 && gpufi_write(fd, text, strlen(text)) && fstat(fd, &info) == 0;
+  const bool done = fchmod(fd, 0600) == 0 && gpufi_write(fd, text, strlen(text));
   int code = errno;
   if (!gpufi_close(fd) || !done || rename(fresh, path) != 0) {
     code = done ? errno : code;
@@ -191,7 +191,10 @@ static bool replace_file(const char *path, const char *text, uint64_t *inode) {
     errno = code;
     return false;
   }
-  *inode = info.st_ino;
+  /* Only now: a file system of another host's may give it the time when it is closed. */
+  if (stat(path, &info) == 0) {
+    *written = (gpufi_written){info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  }
   return true;
 }
 
@@ -238,7 +241,7 @@ static bool write_external(gpufi_connection *connection, const char *text) {
     return false;
   }
   remove_stale(folder);
-  return replace_file(path, text, &connection->external_inode);
+  return replace_file(path, text, &connection->external);
 }
 
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err) {
@@ -247,7 +250,7 @@ gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, 
   char *text = gpufi_json_dump(file, JSON_INDENT(2));
   if (!text) {
     status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a connection file");
-  } else if (!replace_file(connection->path, text, &connection->inode) ||
+  } else if (!replace_file(connection->path, text, &connection->written) ||
              (external && !write_external(connection, text))) {
     status = gpufi_fail(err, GPUF_ERR_IO, errno,
                         "cannot write the connection file %s: %s; set JUPYTER_RUNTIME_DIR to a "
@@ -260,12 +263,13 @@ gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, 
   return status;
 }
 
-static void remove_own(const char *path, uint64_t *inode) {
+static void remove_own(const char *path, gpufi_written *written) {
   struct stat info;
-  if (*inode && stat(path, &info) == 0 && info.st_ino == *inode) {
+  if (written->inode && stat(path, &info) == 0 && info.st_ino == written->inode &&
+      info.st_mtim.tv_sec == written->time_s && info.st_mtim.tv_nsec == written->time_ns) {
     unlink(path);
   }
-  *inode = 0;
+  *written = (gpufi_written){0};
 }
 
 void gpufi_connection_remove(gpufi_connection *connection) {
@@ -278,9 +282,9 @@ void gpufi_connection_remove(gpufi_connection *connection) {
                      GPUFI_SOCKET_COUNT);
     connection->has_sockets = false;
   }
-  remove_own(connection->path, &connection->inode);
+  remove_own(connection->path, &connection->written);
   if (external_path(connection, path)) {
-    remove_own(path, &connection->external_inode);
+    remove_own(path, &connection->external);
   }
 }
 

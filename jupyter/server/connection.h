@@ -19,6 +19,12 @@ typedef enum gpufi_socket {
 #define GPUFI_NAME_MAX_NBYTES 64
 #define GPUFI_CURVE_KEY_NBYTES 41 /* Z85 text and NUL */
 
+/* What tells a file that was written from one that has its name, and may have its inode, later. */
+typedef struct gpufi_written {
+  uint64_t inode; /* 0 = none was written */
+  int64_t time_s, time_ns;
+} gpufi_written;
+
 typedef struct gpufi_connection {
   char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server; numbered if it was taken */
   char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
@@ -30,9 +36,9 @@ typedef struct gpufi_connection {
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
   char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */
   char curve_secretkey[GPUFI_CURVE_KEY_NBYTES];
-  int lock_fd;             /* of the folder, between claim and write; else -1 */
-  uint64_t inode;          /* of the file that was written; 0 = none */
-  uint64_t external_inode; /* of its link in the folder external_kernels; 0 = none */
+  int lock_fd;            /* of the folder, between claim and write; else -1 */
+  gpufi_written written;  /* the file */
+  gpufi_written external; /* the one in the folder external_kernels */
   int64_t process_id;
 } gpufi_connection;
 

@@ -91,9 +91,9 @@ static void note_sent(gpufi_link *link, size_t nbytes) {
   }
 }
 
+/* Only so much at once: a client that reads as fast as this sends does not hold up the others. */
 void gpufi_link_flush(gpufi_link *link) {
-  size_t done_nbytes =
-      0; /* a client that reads as fast as this sends does not hold up the others */
+  size_t done_nbytes = 0;
   while (link->first && done_nbytes < AT_ONCE_NBYTES) {
     struct iovec parts[PARTS_AT_ONCE];
     struct msghdr message = {.msg_iov = parts};

@@ -95,7 +95,7 @@ static gpuf_status fail(const gpufi_connection *connection, gpufi_socket which, 
                       url + strlen("ipc://"));
   }
   const char *remedy = code == EADDRINUSE && connection->is_ipc
-                           ? "somebody listens there: end that program, or use another path"
+                           ? "somebody listens there: end that program, or use another name or path"
                        : code == EADDRINUSE ? "another process uses it: choose another port, or 0 "
                                               "for any"
                        : code == ENAMETOOLONG ? "use a shorter path, or tcp"

@@ -615,6 +615,25 @@ def test_a_file_of_a_kernel_manager_is_obeyed(tmp_path: Path) -> None:
             attached.wait_for_ready(timeout=10)
 
 
+def test_a_server_does_not_remove_the_file_of_the_next_of_its_name(runtime: Path) -> None:
+    """Its own was removed by somebody, and the next one's may have the inode that it had."""
+    code = """
+    server = gf.serve("run", transport="tcp")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    """
+    file = runtime / "kernel-run.json"
+    for _ in range(4):
+        with process(code) as first:
+            file.unlink()
+            with gf.serve("run", transport="tcp") as server:
+                assert server.connection_file == str(file) and first.stdin is not None
+                first.stdin.write("\n")
+                first.stdin.flush()
+                assert first.wait(30) == 0
+                assert json.loads(file.read_text())["gpufetch"]["process_id"] == os.getpid()
+
+
 def test_a_link_to_no_file_is_never_replaced(runtime: Path, tmp_path: Path) -> None:
     runtime.mkdir()
     for link in (runtime / "kernel-run.json", tmp_path / "given.json"):
