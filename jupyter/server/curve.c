@@ -1,6 +1,7 @@
 #include "server/curve.h"
 
 #include "base/error.h"
+#include "server/limits.h"
 #include "server/listen.h"
 #include "server/topics.h"
 #include "server/zap.h"
@@ -11,21 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINGER_MS 1000
-/* Messages that wait for one client. Those of iopub may be large. Requests that come in wait
- * without a limit: ZeroMQ ends the process where a connection is reset while its messages wait to
- * be taken into a queue that is full, and a ping is due to it or is among them. */
-#define CLIENT_QUEUE_COUNT 64
-#define SUBSCRIBER_QUEUE_COUNT 256
-/* A peer that has vanished, or takes nothing that is sent, is taken for dead: its connection is
- * closed and its queue freed. The system looks for the former, not ZeroMQ's pings, for the same
- * reason. */
-#define KEEPALIVE_IDLE_S 6
-#define KEEPALIVE_INTERVAL_S 1
-#define KEEPALIVE_COUNT 3
-#define STALL_MAX_MS 6000
-/* A connection that has not said by then who it is, is closed. */
-#define HANDSHAKE_MAX_MS 5000
+/* Requests that come in wait without a limit: ZeroMQ ends the process where a connection is reset
+ * while its messages wait to be taken into a queue that is full, and a ping is due to it or is
+ * among them. For the same reason the system looks for peers that have vanished, not ZeroMQ's
+ * pings. */
+#define REQUEST_QUEUE_COUNT 0
 /* A subscription, which costs ZeroMQ about 32 times its size, and CurveZMQ's handshake. */
 #define SUBSCRIPTION_MAX_NBYTES 1024
 /* Subscriptions that wait to be looked at: more than a client may have, so that the queue is full
@@ -46,20 +37,21 @@ static bool set_int(void *socket, int option, int value) {
 static bool set_queues(void *socket, bool publishes) {
   const int64_t frame_max_nbytes =
       publishes ? SUBSCRIPTION_MAX_NBYTES : (int64_t)GPUFI_WIRE_FRAME_MAX_NBYTES;
-  return set_int(socket, ZMQ_SNDHWM, publishes ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT) &&
-         set_int(socket, ZMQ_RCVHWM, publishes ? SUBSCRIPTION_QUEUE_COUNT : 0) &&
+  return set_int(socket, ZMQ_SNDHWM,
+                 publishes ? GPUFI_SUBSCRIBER_QUEUE_COUNT : GPUFI_CLIENT_QUEUE_COUNT) &&
+         set_int(socket, ZMQ_RCVHWM, publishes ? SUBSCRIPTION_QUEUE_COUNT : REQUEST_QUEUE_COUNT) &&
          zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0 &&
          set_int(socket, publishes ? ZMQ_XPUB_VERBOSER : ZMQ_ROUTER_HANDOVER, 1);
 }
 
 static bool set_limits(void *socket, bool publishes) {
   return set_queues(socket, publishes) && gpufi_zap_require(socket) &&
-         set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MAX_MS) &&
-         set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
-         set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S) &&
-         set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_S) &&
-         set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT) &&
-         set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS);
+         set_int(socket, ZMQ_HANDSHAKE_IVL, GPUFI_HANDSHAKE_MAX_MS) &&
+         set_int(socket, ZMQ_LINGER, GPUFI_LINGER_MS) && set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, GPUFI_KEEPALIVE_IDLE_S) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, GPUFI_KEEPALIVE_INTERVAL_S) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, GPUFI_KEEPALIVE_COUNT) &&
+         set_int(socket, ZMQ_TCP_MAXRT, GPUFI_STALL_MAX_MS);
 }
 
 static bool set_key(void *socket, const gpufi_connection *connection) {

@@ -1,14 +1,13 @@
 #include "server/link.h"
 
+#include "server/limits.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Messages that wait for one client. */
-#define CLIENT_QUEUE_COUNT 64
-#define SUBSCRIBER_QUEUE_COUNT 256
 #define PARTS_AT_ONCE 16
 #define AT_ONCE_NBYTES ((size_t)4 << 20)
 #define FRAMES_MOST 1024      /* a message with more does not end */
@@ -64,7 +63,8 @@ void gpufi_link_free(gpufi_link *link) {
 /* --- Sending ------------------------------------------------------------------- */
 
 bool gpufi_link_put(gpufi_link *link, gpufi_packet *packet) {
-  const int most = link->socket == GPUFI_IOPUB ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
+  const int most =
+      link->socket == GPUFI_IOPUB ? GPUFI_SUBSCRIBER_QUEUE_COUNT : GPUFI_CLIENT_QUEUE_COUNT;
   const bool fits = !link->is_deaf && link->waiting_count < most;
   gpufi_waiting *made = fits ? malloc(sizeof(*made)) : NULL;
   if (!made) {

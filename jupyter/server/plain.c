@@ -5,6 +5,7 @@
 #include "base/system.h"
 #include "server/headroom.h"
 #include "server/inbound.h"
+#include "server/limits.h"
 #include "server/listen.h"
 
 #include <errno.h>
@@ -22,20 +23,12 @@
 #define READ_NBYTES 65536
 #define EVENTS_AT_ONCE 64
 #define ACCEPTS_AT_ONCE 64
-#define LINGER_NS INT64_C(1000000000)
 #define DROP_NBYTES ((size_t)1 << 20) /* at once */
-/* A connection that has not said by then who it is, is closed. */
-#define HANDSHAKE_MAX_NS INT64_C(5000000000)
 #define LOOK_INTERVAL_NS INT64_C(250000000)
 /* Where there is no descriptor for a connection, not even to close it. */
 #define ACCEPT_PAUSE_NS INT64_C(100000000)
 /* What is held of messages that have not come whole, in all: twice the largest one. */
 #define HELD_MAX_NBYTES ((size_t)2 * GPUFI_WIRE_FRAMES_MAX * GPUFI_WIRE_FRAME_MAX_NBYTES)
-/* A peer that has vanished, or takes nothing that is sent, is taken for dead. */
-#define KEEPALIVE_IDLE_S 6
-#define KEEPALIVE_INTERVAL_S 1
-#define KEEPALIVE_COUNT 3
-#define STALL_MAX_MS 6000
 
 /* --- Accepting ----------------------------------------------------------------- */
 
@@ -45,10 +38,10 @@ static void set_tcp_options(int fd) {
   } options[] = {
       {IPPROTO_TCP, TCP_NODELAY, 1},
       {SOL_SOCKET, SO_KEEPALIVE, 1},
-      {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-      {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-      {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
-      {IPPROTO_TCP, TCP_USER_TIMEOUT, STALL_MAX_MS},
+      {IPPROTO_TCP, TCP_KEEPIDLE, GPUFI_KEEPALIVE_IDLE_S},
+      {IPPROTO_TCP, TCP_KEEPINTVL, GPUFI_KEEPALIVE_INTERVAL_S},
+      {IPPROTO_TCP, TCP_KEEPCNT, GPUFI_KEEPALIVE_COUNT},
+      {IPPROTO_TCP, TCP_USER_TIMEOUT, GPUFI_STALL_MAX_MS},
   };
   for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
     setsockopt(fd, options[i].level, options[i].option, &options[i].value, sizeof(int));
@@ -112,7 +105,8 @@ static bool accept_one(gpufi_plain *plain, gpufi_socket which, const gpufi_event
     if (plain->is_tcp) {
       set_tcp_options(fd);
     }
-    gpufi_links_add(&plain->links, which, fd, gpufi_clock_ns() + HANDSHAKE_MAX_NS);
+    gpufi_links_add(&plain->links, which, fd,
+                    gpufi_clock_ns() + GPUFI_HANDSHAKE_MAX_MS * INT64_C(1000000));
   }
   return true;
 }
@@ -272,7 +266,7 @@ static bool is_under_way(gpufi_plain *plain, gpufi_link *link) {
 
 /* Send what waits, for a while, to those that take it. */
 static void linger(gpufi_plain *plain) {
-  const int64_t until_ns = gpufi_clock_ns() + LINGER_NS;
+  const int64_t until_ns = gpufi_clock_ns() + GPUFI_LINGER_MS * INT64_C(1000000);
   bool is_waiting = true;
   while (is_waiting && gpufi_clock_ns() < until_ns) {
     is_waiting = false;
