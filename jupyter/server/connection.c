@@ -44,12 +44,9 @@ static gpuf_status take_settings(gpufi_connection *connection, const json_t *fil
                       "another file or remove it",
                       connection->path, problem);
   }
-  if (!connection->is_ipc) {
-    return GPUF_OK;
-  }
-  char folder[PATH_MAX]; /* of the sockets, which may have gone with the server before */
-  gpufi_folder_of(connection->ip, folder);
-  return gpufi_folder_make(folder, err);
+  return connection->is_ipc ? gpufi_ipc_take(connection->ip, connection->sockets,
+                                             &connection->has_made_folder, err)
+                            : GPUF_OK;
 }
 
 static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
@@ -80,9 +77,9 @@ static gpuf_status claim_file(gpufi_connection *connection, const char *file, gp
   return status;
 }
 
-/* Whether the file of a name has to be left alone: it is of a server that lives or may live, or
- * gpufetch did not write it, or it cannot be read. The sockets of a server that ended are removed.
- */
+/* Whether the name of a file has to be left alone: the file is of a server that lives or may live,
+ * or gpufetch did not write it, or it cannot be read; or the file is gone, and the sockets of such
+ * a server are there. Those of a server that ended are removed. */
 static bool is_taken(const char *path) {
   json_t *old = NULL;
   const bool is_read = gpufi_file_load(path, &old, NULL) == GPUF_OK;
@@ -92,7 +89,7 @@ static bool is_taken(const char *path) {
     gpufi_file_remove_sockets(old);
   }
   json_decref(old);
-  return !is_missing && !is_stale;
+  return is_missing ? gpufi_ipc_is_in_use(path) : !is_stale;
 }
 
 static gpuf_status claim_name(gpufi_connection *connection, const char *name, gpuf_error *err) {
@@ -278,9 +275,14 @@ void gpufi_connection_remove(gpufi_connection *connection) {
     return; /* a forked child: the files are its parent's */
   }
   if (connection->has_sockets) {
-    gpufi_ipc_remove(connection->ip, connection->ports, connection->socket_inodes,
+    gpufi_ipc_remove(connection->sockets, connection->ports, connection->socket_inodes,
                      GPUFI_SOCKET_COUNT);
     connection->has_sockets = false;
+  }
+  if (connection->has_made_folder) {
+    gpufi_folder_of(connection->sockets, path);
+    rmdir(path); /* fails where something is left in it */
+    connection->has_made_folder = false;
   }
   remove_own(connection->path, &connection->written);
   if (external_path(connection, path)) {

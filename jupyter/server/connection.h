@@ -32,6 +32,8 @@ typedef struct gpufi_connection {
   bool has_sockets;                           /* with ipc: there are files to remove */
   uint64_t socket_inodes[GPUFI_SOCKET_COUNT]; /* of those files; 0 = it does not listen there */
   char ip[PATH_MAX];                 /* the address; with ipc, how the paths of the sockets begin */
+  char sockets[PATH_MAX];            /* with ipc: `ip` as an absolute path */
+  bool has_made_folder;              /* of the sockets, for an `ip` that was given */
   int32_t ports[GPUFI_SOCKET_COUNT]; /* 0 = any that is free */
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
   char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */

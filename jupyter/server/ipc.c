@@ -1,6 +1,7 @@
 #include "server/ipc.h"
 
 #include "base/error.h"
+#include "server/folder.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #define SHORT_FOLDER "/tmp/gpufetch-" /* how the others begin */
 #define LAST "/s"                     /* how a prefix ends */
 #define NUMBER "-5"                   /* what follows it at most */
+#define NUMBER_MAX 5
 
 /* Whether the sockets' paths fit into a socket's address. */
 static bool fits(const char *folder) {
@@ -35,17 +37,21 @@ static bool make_private(const char *folder) {
   return S_ISDIR(info.st_mode) && info.st_uid == geteuid() && chmod(folder, 0700) == 0;
 }
 
+/* The folder beside a connection file; false if its path is too long. */
+static bool beside(const char *connection_file, char folder[PATH_MAX]) {
+  const size_t nbytes = strlen(connection_file);
+  const bool is_json = nbytes > 5 && strcmp(connection_file + nbytes - 5, ".json") == 0;
+  return snprintf(folder, PATH_MAX, "%.*s" SUFFIX, (int)(is_json ? nbytes - 5 : nbytes),
+                  connection_file) < PATH_MAX;
+}
+
 /* Clients need not have the server's working folder: the path is absolute. `folder` is "" if it
  * would be too long. */
 static gpuf_status make_beside(const char *connection_file, char folder[PATH_MAX],
                                gpuf_error *err) {
   char relative[PATH_MAX];
-  const size_t nbytes = strlen(connection_file);
-  const bool is_json = nbytes > 5 && strcmp(connection_file + nbytes - 5, ".json") == 0;
-  const int length = snprintf(relative, PATH_MAX, "%.*s" SUFFIX,
-                              (int)(is_json ? nbytes - 5 : nbytes), connection_file);
   folder[0] = '\0';
-  if (length >= PATH_MAX) {
+  if (!beside(connection_file, relative)) {
     return GPUF_OK;
   }
   if (!make_private(relative) || !realpath(relative, folder)) {
@@ -82,6 +88,24 @@ gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], g
   return status;
 }
 
+gpuf_status gpufi_ipc_take(const char *given, char prefix[PATH_MAX], bool *has_made,
+                           gpuf_error *err) {
+  char folder[PATH_MAX];
+  const char *slash = strrchr(given, '/');
+  gpufi_folder_of(given, folder);
+  *has_made = mkdir(folder, 0700) == 0;
+  if ((!*has_made && errno != EEXIST) || !realpath(folder, prefix)) {
+    return gpufi_fail(
+        err, GPUF_ERR_IO, errno,
+        "cannot make the folder %.200s for the server's sockets: %s; make it, or have "
+        "the connection file name another",
+        folder, strerror(errno));
+  }
+  const size_t nbytes = strlen(prefix);
+  const int length = snprintf(prefix + nbytes, PATH_MAX - nbytes, "/%s", slash ? slash + 1 : given);
+  return nbytes + (size_t)length < PATH_MAX ? GPUF_OK : gpufi_path_too_long(prefix, err);
+}
+
 /* The folder of a prefix that gpufi_ipc_make gave. */
 static bool own_folder(const char *prefix, char folder[PATH_MAX]) {
   const size_t nbytes = strlen(prefix), last = strlen(LAST), suffix = strlen(SUFFIX);
@@ -109,6 +133,19 @@ bool gpufi_ipc_is_living(const char *path) {
                        (errno == ECONNREFUSED || errno == ENOENT);
   close(fd);
   return !is_dead;
+}
+
+bool gpufi_ipc_is_in_use(const char *connection_file) {
+  char folder[PATH_MAX], path[PATH_MAX + 16];
+  bool is_living = false;
+  if (!beside(connection_file, folder)) {
+    return false;
+  }
+  for (int number = 1; number <= NUMBER_MAX && !is_living; number++) {
+    snprintf(path, sizeof(path), "%s" LAST "-%d", folder, number);
+    is_living = gpufi_ipc_is_living(path);
+  }
+  return is_living;
 }
 
 /* Whether the path is of a socket that gpufi_ipc_remove removes. */

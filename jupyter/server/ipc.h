@@ -14,6 +14,14 @@
  * long for a socket. */
 gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], gpuf_error *err);
 
+/* Take a prefix that was given, whose folder is made, if it alone is missing, and *has_made tells:
+ * give it as an absolute path, which holds wherever the program's working folder is later. */
+gpuf_status gpufi_ipc_take(const char *given, char prefix[PATH_MAX], bool *has_made,
+                           gpuf_error *err);
+
+/* Whether a living server has the sockets that gpufi_ipc_make would name for a connection file. */
+bool gpufi_ipc_is_in_use(const char *connection_file);
+
 /* Whether the path is of a socket at which somebody listens, or that is in use otherwise. */
 bool gpufi_ipc_is_living(const char *path);
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "server/folder.h"
 #include "server/ipc.h"
 
 #include <arpa/inet.h>
@@ -63,7 +64,23 @@ static int listen_tcp(gpufi_connection *connection, gpufi_socket which, int fd) 
   return code;
 }
 
-static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
+/* Lock the folder of a socket until the descriptor is closed, so that programs that start at the
+ * same time take turns: one that is bound and does not listen yet would look dead. -1 if the folder
+ * cannot be opened, or is the connection file's, which is locked already. */
+static int lock_folder(const gpufi_connection *connection, const char *path) {
+  char folder[PATH_MAX];
+  struct stat own, locked;
+  gpufi_folder_of(path, folder);
+  if (connection->lock_fd >= 0 && fstat(connection->lock_fd, &locked) == 0 &&
+      stat(folder, &own) == 0 && own.st_dev == locked.st_dev && own.st_ino == locked.st_ino) {
+    return -1;
+  }
+  int fd;
+  gpufi_folder_lock(folder, &fd, NULL);
+  return fd;
+}
+
+static int take_path(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat info;
   if (strlen(path) >= sizeof(address.sun_path)) {
@@ -82,6 +99,15 @@ static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const ch
     connection->socket_inodes[which] = lstat(path, &info) == 0 ? info.st_ino : 0;
     /* Nobody can connect before it listens, and then only its owner, whatever the umask is. */
     code = chmod(path, 0600) == 0 && listen(fd, BACKLOG) == 0 ? 0 : errno;
+  }
+  return code;
+}
+
+static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
+  const int lock_fd = lock_folder(connection, path);
+  const int code = take_path(connection, which, path, fd);
+  if (lock_fd >= 0) {
+    close(lock_fd);
   }
   return code;
 }

@@ -200,6 +200,7 @@ static gpuf_status choose_addresses(gpufi_connection *connection,
   gpuf_status status = gpufi_random_hex(connection->key, 32, err);
   if (status == GPUF_OK && connection->is_ipc) {
     status = gpufi_ipc_make(connection->path, connection->ip, err);
+    memcpy(connection->sockets, connection->ip, sizeof(connection->sockets));
     connection->has_sockets = status == GPUF_OK;
   }
   return status;

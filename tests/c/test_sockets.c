@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "by_hand.h"
 #include "server/address.h"
+#include "server/folder.h"
 #include "server/ipc.h"
 
 #define PAYLOAD_COUNT 64
@@ -90,6 +91,7 @@ static int link_count(void) {
 
 static void start(int kind, int32_t peers_max) {
   memset(&connection, 0, sizeof(connection));
+  connection.lock_fd = -1;
   snprintf(connection.ip, sizeof(connection.ip), "127.0.0.1");
   request_count = subscribed_count = log_count = 0;
   is_good = true;
@@ -525,6 +527,44 @@ static void a_living_socket_is_left_alone(void) {
   stop();
 }
 
+/* What another program does that starts at the same address, slowly. */
+static void *listen_slowly(void *arg) {
+  const int *fds = arg; /* of the socket, which is bound, and of the folder's lock */
+  gpufi_sleep_ns(200 * INT64_C(1000000));
+  CHECK(listen(fds[0], 1) == 0);
+  close(fds[1]);
+  return NULL;
+}
+
+static void a_socket_that_does_not_listen_yet_is_waited_for(void) {
+  char folder[] = "/tmp/gpufetch-XXXXXX";
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  static gpufi_sockets none;
+  gpufi_connection own = {.is_ipc = true, .lock_fd = -1, .ports = {1, 2, 3, 4, 5}};
+  pthread_t other;
+  int fds[2] = {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), -1};
+  CHECK(mkdtemp(folder) != NULL);
+  snprintf(own.ip, sizeof(own.ip), "%s/s", folder);
+  snprintf(address.sun_path, sizeof(address.sun_path), "%s/s-1", folder);
+  CHECK_OK(gpufi_folder_lock(folder, &fds[1], &err));
+  CHECK(bind(fds[0], (const struct sockaddr *)&address, sizeof(address)) == 0);
+  CHECK(pthread_create(&other, NULL, listen_slowly, fds) == 0);
+  CHECK(gpufi_sockets_open(&none, &own, 16, &err) == GPUF_ERR_IO);
+  CHECK(err.native_code == EADDRINUSE && strstr(err.message, "somebody listens there"));
+  gpufi_sockets_close(&none);
+  pthread_join(other, NULL);
+  close(fds[0]);
+  /* A folder that this server has locked, since the connection file is there, is not waited for. */
+  const int64_t began_ns = gpufi_clock_ns();
+  CHECK_OK(gpufi_folder_lock(folder, &own.lock_fd, &err));
+  CHECK_OK(gpufi_sockets_open(&none, &own, 16, &err));
+  CHECK(gpufi_clock_ns() - began_ns < 4 * INT64_C(1000000000));
+  gpufi_ipc_remove(own.ip, own.ports, own.socket_inodes, GPUFI_SOCKET_COUNT);
+  gpufi_sockets_close(&none);
+  close(own.lock_fd);
+  CHECK(access(folder, F_OK) != 0); /* with this name it is one that the server has made */
+}
+
 /* The program's own sockets of the same number, which a forked child keeps. */
 static void only_the_servers_sockets_count_as_its_own(void) {
   const int types[] = {SOCK_DGRAM, SOCK_STREAM};
@@ -604,6 +644,7 @@ int main(void) {
   TEST(all_requests_of_a_client_that_has_closed_are_read);
   TEST(what_is_sent_last_arrives_beside_what_is_not_read);
   TEST(a_living_socket_is_left_alone);
+  TEST(a_socket_that_does_not_listen_yet_is_waited_for);
   TEST(only_the_servers_sockets_count_as_its_own);
   TEST(addresses_of_no_host_are_refused);
   TEST(the_heartbeat_echoes);

@@ -895,15 +895,60 @@ def test_where_the_path_is_too_long_for_sockets_they_lie_in_a_folder_of_their_ow
     assert not folder.exists() and list((tmp_path / ("long" * 30)).iterdir()) == []
 
 
-def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(runtime: Path) -> None:
-    runtime.mkdir()
-    path = runtime / "kernel.json"
+def given_ipc(folder: Path, ip: str) -> str:
+    """The path of a kernel manager's connection file, which asks for ipc."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "given.json"
     names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
     ports = {name: number for number, name in enumerate(names, 1)}
-    given = {"transport": "ipc", "ip": str(runtime / ("long" * 30)), "key": "k", **ports}
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps({"transport": "ipc", "ip": ip, "key": "k", **ports}))
+    return str(path)
+
+
+def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(runtime: Path) -> None:
+    path = given_ipc(runtime, str(runtime / ("long" * 30)))
     with pytest.raises(OSError, match="shorter"):
-        gf.serve("run", connection_file=str(path))
+        gf.serve("run", connection_file=path)
+
+
+@pytest.mark.parametrize("ip", ["s", "./s", "made/s", "there/s"])
+def test_sockets_of_a_relative_path_go_with_the_server_wherever_the_program_is_then(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ip: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with gf.serve("run", connection_file=given_ipc(runtime, ip)):
+        assert len(list(Path(ip).parent.glob("s-?"))) == 5
+        monkeypatch.chdir("elsewhere")
+    runtime.rmdir()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_of_sockets_that_lies_in_none_is_not_made(runtime: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"cannot make the folder .*/no/such for .*sockets: No such"):
+        gf.serve("run", connection_file=given_ipc(runtime, str(tmp_path / "no" / "such" / "s")))
+    assert not (tmp_path / "no").exists()
+
+
+def test_where_a_living_server_has_the_sockets_of_a_name_the_next_is_numbered(
+    runtime: Path,
+) -> None:
+    code = """
+    server = gf.serve("run")
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    with process(code):
+        file = servers.find("run")
+        info = file.read_text()
+        file.unlink()
+        with gf.serve("run") as second:
+            assert second.name == "run-2"
+        (runtime / "first.json").write_text(info)
+        with client(str(runtime / "first.json")) as attached:
+            attached.wait_for_ready(timeout=10)
 
 
 @pytest.mark.parametrize("name", ["run", "long" * 12])
