@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -548,8 +549,6 @@ def test_tensors_that_cannot_be_shown_are_refused(
 
 
 def test_without_anywidget_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"pip install 'gpufetch\[jupyter\]'"):
         gf.view(gf.to_device(np.zeros((4, 4), np.float32)))
@@ -711,6 +710,35 @@ def test_the_widget_answers_over_its_comm(monkeypatch: pytest.MonkeyPatch) -> No
     ((reply, (data,)),) = sent
     assert reply["cells"] == [3, 4]
     assert np.array_equal(np.frombuffer(data, np.float32).reshape(3, 4), values)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "open_s", "changed_s", "after_s"),
+    [
+        (0.005, 0.001, None, 0.005),
+        (0.0005, 0.0005, None, 0.0005),
+        (0.005, 0.001, 0.002, 0.002),
+    ],
+)
+def test_threads_take_turns_sooner_while_a_viewer_is_open(
+    before_s: float, open_s: float, changed_s: float | None, after_s: float
+) -> None:
+    callers_s = sys.getswitchinterval()
+    for viewer in open_viewers():
+        viewer.close()
+    try:
+        sys.setswitchinterval(before_s)
+        first, second = (make_viewer(gf.to_device(np.zeros((8, 8)))) for _ in range(2))
+        assert sys.getswitchinterval() == pytest.approx(open_s)
+        first.close()
+        assert sys.getswitchinterval() == pytest.approx(open_s)
+        if changed_s is not None:
+            sys.setswitchinterval(changed_s)
+        second.close()
+        second.close()
+        assert sys.getswitchinterval() == pytest.approx(after_s)
+    finally:
+        sys.setswitchinterval(callers_s)
 
 
 def test_a_page_changes_nothing_but_the_state() -> None:
