@@ -168,7 +168,7 @@ def main(argv: list[str]) -> int:
     if found := codec_goals.summary(rows):
         print(found)
     if any(path.parent.resolve() == summary.RESULTS.resolve() for path in written):
-        written.add(summary.write())
+        written.add(summary.write(session.commit))
     for path in sorted(written):
         report(f"wrote {path}")
     for failure in failures:

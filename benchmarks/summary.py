@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Write docs/benchmarks.md and its pictures from results/*.json: `python benchmarks/summary.py`.
 
-Every number on that page is a row's, with the date and the commit of its run; nothing is measured
-here. `run.py` calls this after a run that wrote to results/. The pictures need matplotlib.
+Every number on that page is a row's, with the date of its run; nothing is measured here. All rows
+are of one commit: `summary.py COMMIT` names another than that of most rows. `run.py` calls this
+after a run that wrote to results/, for the commit that it ran. The pictures need matplotlib.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +102,29 @@ def load() -> dict[str, list[Row]]:
     return dict(sorted(named.items(), key=lambda item: ("no GPU" in item[0], item[0])))
 
 
+def short(commit: str) -> str:
+    """A commit as the page has it, by seven digits."""
+    return re.sub(r"^([0-9a-f]{7})[0-9a-f]*", r"\1", commit)
+
+
+def of_commit(
+    machines: dict[str, list[Row]], commit: str | None = None
+) -> tuple[str, dict[str, list[Row]], dict[str, int]]:
+    """The commit, or that of most rows; its rows; and how many of each machine are of others."""
+    counts = Counter(short(row["commit"]) for rows in machines.values() for row in rows)
+    commit = short(commit) if commit else counts.most_common(1)[0][0]
+    shown = {
+        machine: [row for row in rows if short(row["commit"]) == commit]
+        for machine, rows in machines.items()
+    }
+    others = {machine: len(rows) - len(shown[machine]) for machine, rows in machines.items()}
+    return (
+        commit,
+        {machine: rows for machine, rows in shown.items() if rows},
+        {machine: count for machine, count in others.items() if count},
+    )
+
+
 def is_time(row: Row) -> bool:
     return bool(row["unit"] == MICROSECONDS)
 
@@ -163,7 +188,7 @@ def table(rows: Sequence[Row], topic: Topic) -> list[str]:
         cells += [peer_of(row) if topic.has_peers else str(row.get("note") or "–")]
         if has_ratio:
             cells += [ratio_of(row) if "ratio" in row else "–"]
-        cells += [f"{row['date']}, {row['commit']}"]
+        cells += [row["date"]]
         lines.append("| " + " | ".join(map(cell, cells)) + " |")
     return lines
 
@@ -176,7 +201,12 @@ def file_name(machine: str, topic: Topic) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{machine} {topic.title}".lower()).strip("-") + ".svg"
 
 
-def page(machines: dict[str, list[Row]], has_picture: dict[str, bool]) -> str:
+def page(
+    commit: str,
+    machines: dict[str, list[Row]],
+    others: dict[str, int],
+    has_picture: dict[str, bool],
+) -> str:
     lines = [
         "# Benchmarks",
         "",
@@ -184,8 +214,13 @@ def page(machines: dict[str, list[Row]], has_picture: dict[str, bool]) -> str:
         "[benchmarks/results](../benchmarks/results); `./dev bench` measures them anew on your",
         "machine, and writes the page with them. [How it is measured](../benchmarks/README.md):",
         "peers, limits and gpufetch take turns in one run, and every answer is compared with the",
-        "source. Values are medians. The commit of each row is in its last column.",
+        "source. Values are medians.",
+        "",
+        f"All rows here are of commit {commit}.",
     ]
+    if others:
+        left_out = "; ".join(f"{machine}: {count}" for machine, count in others.items())
+        lines += [f"Rows of other commits are in that folder alone ({left_out})."]
     for machine, rows in machines.items():
         lines += ["", f"## {machine}"]
         for topic in TOPICS:
@@ -282,6 +317,8 @@ def draw_growth(rows: Sequence[Row]) -> Any:
 
 def draw_all(machines: dict[str, list[Row]]) -> None:
     (DOCS / PICTURES).mkdir(parents=True, exist_ok=True)
+    for path in (DOCS / PICTURES).glob("*.svg"):
+        path.unlink()
     for machine, rows in machines.items():
         for topic in TOPICS:
             if drawn := drawn_rows(topic, rows):
@@ -299,19 +336,19 @@ def pictures(machines: dict[str, list[Row]]) -> dict[str, bool]:
     }
 
 
-def text() -> str:
-    machines = load()
-    return page(machines, pictures(machines))
+def text(commit: str | None = None) -> str:
+    commit, machines, others = of_commit(load(), commit)
+    return page(commit, machines, others, pictures(machines))
 
 
-def write() -> Path:
-    machines = load()
+def write(commit: str | None = None) -> Path:
+    commit, machines, others = of_commit(load(), commit)
     draw_all(machines)
     path = DOCS / "benchmarks.md"
-    path.write_text(page(machines, pictures(machines)))
+    path.write_text(page(commit, machines, others, pictures(machines)))
     return path
 
 
 if __name__ == "__main__":
-    print(write())
+    print(write(*sys.argv[1:2]))
     sys.exit(0)

@@ -315,11 +315,29 @@ def test_the_page_of_benchmarks_is_that_of_the_results(monkeypatch: pytest.Monke
     summary = importlib.import_module("summary")
     page = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
     assert page == summary.text()
-    pictures = {name for name, is_drawn in summary.pictures(summary.load()).items() if is_drawn}
+    _, machines, _ = summary.of_commit(summary.load())
+    pictures = {name for name, is_drawn in summary.pictures(machines).items() if is_drawn}
     assert {path.name for path in (summary.DOCS / summary.PICTURES).iterdir()} == pictures
 
 
-def test_every_row_of_the_results_is_on_the_page_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_of_the_page_are_of_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    summary = importlib.import_module("summary")
+    one, other = {"commit": "0123456789ab"}, {"commit": "0123456"}
+    third, changed = {"commit": "fedcba987654"}, {"commit": "fedcba987654-dirty"}
+    machines = {"a": [one, third, other], "b": [third], "c": [changed]}
+    assert summary.of_commit(machines) == (
+        "0123456",
+        {"a": [one, other]},
+        {"a": 1, "b": 1, "c": 1},
+    )
+    assert summary.of_commit(machines, "fedcba987654")[1] == {"a": [third], "b": [third]}
+    assert summary.of_commit(machines, "fedcba987654-dirty")[1] == {"c": [changed]}
+
+
+def test_every_row_of_the_results_has_one_place_on_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     summary = importlib.import_module("summary")
     for rows in summary.load().values():
