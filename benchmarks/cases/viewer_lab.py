@@ -43,7 +43,7 @@ def seen_in_page(program: str, port: int, *arguments: Any) -> Any:
         [python, PROGRAMS / program, url, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     if done.returncode != 0:
