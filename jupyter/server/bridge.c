@@ -13,8 +13,6 @@
 
 /* How long gpuf_server_stop waits for other processes that use shared memory. */
 #define IMPORTERS_WAIT_NS 5000000000
-/* Longer than sockets.c waits for one subscriber that takes nothing. */
-#define STUCK_NS 8000000000
 /* Answers to requests whose comm is closed while they run, one on each thread that runs some: the
  * worker, the server's and the one that publishes a step. */
 #define LATE_ANSWERS_MAX 3
@@ -269,22 +267,25 @@ static void send_answer(gpufi_bridge *bridge, const gpufi_answer *sent) {
   end_pending(bridge, link);
 }
 
-bool gpufi_bridge_is_stuck(gpufi_bridge *bridge) {
-  const uint64_t count = atomic_load(&bridge->release_count);
-  const int64_t now_ns = gpufi_clock_ns();
+bool gpufi_bridge_is_full(const gpufi_bridge *bridge) {
   gpufi_dispatcher_counts counts;
   gpufi_dispatcher_get_counts(bridge->dispatcher, &counts);
-  if (counts.reply_nbytes < bridge->full_nbytes || bridge->watched_release_count != count) {
-    bridge->watched_ns = 0;
+  return counts.reply_nbytes >= bridge->full_nbytes;
+}
+
+int64_t gpufi_bridge_released_ns(gpufi_bridge *bridge) {
+  const uint64_t count = atomic_load(&bridge->release_count);
+  if (!bridge->watched_ns || bridge->watched_release_count != count ||
+      !gpufi_bridge_is_full(bridge)) {
+    bridge->watched_ns = gpufi_clock_ns();
   }
   bridge->watched_release_count = count;
-  bridge->watched_ns = bridge->watched_ns ? bridge->watched_ns : now_ns;
-  const bool stuck = now_ns - bridge->watched_ns > STUCK_NS;
-  if (stuck) {
-    bridge->watched_ns = now_ns;
-    bridge->held_until_ns = now_ns + RECONNECT_NS;
-  }
-  return stuck;
+  return bridge->watched_ns;
+}
+
+void gpufi_bridge_hold(gpufi_bridge *bridge) {
+  bridge->watched_ns = gpufi_clock_ns();
+  bridge->held_until_ns = bridge->watched_ns + RECONNECT_NS;
 }
 
 void gpufi_bridge_send_answers(gpufi_bridge *bridge) {

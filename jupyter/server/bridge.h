@@ -33,7 +33,7 @@ typedef struct gpufi_bridge {
   int32_t pending_count; /* messages that wait for a reply */
   uint64_t watched_release_count;
   int64_t held_until_ns; /* no answers are sent before */
-  int64_t watched_ns;    /* since when that many replies have been released; 0 = not watched */
+  int64_t watched_ns;    /* since when that many replies have been released; 0 = never asked */
 
   atomic_uint_least64_t release_count; /* of replies that ZeroMQ has sent or dropped */
 } gpufi_bridge;
@@ -60,9 +60,12 @@ void gpufi_bridge_close_all(gpufi_bridge *bridge);
 json_t *gpufi_bridge_list(const gpufi_bridge *bridge, const char *target);
 /* Send what the dispatcher has answered, if anything. */
 void gpufi_bridge_send_answers(gpufi_bridge *bridge);
-/* True once messages wait and no reply has gone out for long: subscribers that read nothing hold
- * all the memory that replies may take, and are to be dropped. To be asked every second while
- * pending_count > 0. */
-bool gpufi_bridge_is_stuck(gpufi_bridge *bridge);
+/* Whether replies that are under way hold so much memory that requests may have to wait for it. */
+bool gpufi_bridge_is_full(const gpufi_bridge *bridge);
+/* Since when, of CLOCK_MONOTONIC, they have, and none has been sent or dropped. To be asked every
+ * second while pending_count > 0. */
+int64_t gpufi_bridge_released_ns(gpufi_bridge *bridge);
+/* Subscribers were disconnected that held the memory: give them time to connect anew. */
+void gpufi_bridge_hold(gpufi_bridge *bridge);
 
 #endif

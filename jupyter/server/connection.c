@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SAME_NAME_MAX 99
@@ -24,14 +25,44 @@ const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT] = {
     [GPUFI_CONTROL] = "control", [GPUFI_HEARTBEAT] = "hb",
 };
 
-static void unlock_folder(gpufi_connection *connection) {
-  if (connection->lock_fd >= 0) {
-    close(connection->lock_fd);
-    connection->lock_fd = -1;
-  }
+/* A server that starts holds a lock for milliseconds; clients of another user's may hold it as long
+ * as they like. */
+#define LOCK_WAIT_NS INT64_C(5000000000)
+#define SOCKETS_LOCK_WAIT_NS INT64_C(1000000000)
+#define FOLDER_TAKES_MAX 10
+#define UNFINISHED ".new"     /* how the name of a file ends that is being written */
+#define UNFINISHED_MAX_S 3600 /* after which nobody writes it any more, on whatever host */
+
+static void unlock_folders(gpufi_connection *connection) {
+  gpufi_folder_unlock(&connection->lock_fd);
+  gpufi_folder_unlock(&connection->sockets_lock_fd);
 }
 
 /* --- Claim --------------------------------------------------------------------- */
+
+/* Take the folder of sockets whose paths were given, and lock it: a socket that is bound and does
+ * not listen yet would look dead to another program that starts at the same address. A server that
+ * stops may just remove the folder. */
+static gpuf_status take_folder(gpufi_connection *connection, gpuf_error *err) {
+  char folder[PATH_MAX];
+  for (int i = 0; i < FOLDER_TAKES_MAX; i++) {
+    const gpuf_status status =
+        gpufi_ipc_take(connection->ip, connection->sockets, &connection->has_made_folder, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+    gpufi_folder_of(connection->sockets, folder);
+    if (gpufi_folder_is_of(folder, connection->lock_fd)) {
+      return GPUF_OK;
+    }
+    gpufi_folder_lock(folder, SOCKETS_LOCK_WAIT_NS, &connection->sockets_lock_fd, NULL);
+    if (gpufi_folder_is_of(folder, connection->sockets_lock_fd)) {
+      return GPUF_OK;
+    }
+    gpufi_folder_unlock(&connection->sockets_lock_fd);
+  }
+  return GPUF_OK; /* one that cannot be opened has no lock */
+}
 
 /* Take what a file says that was given: a kernel manager's for the kernel that it is about to
  * start, or that of a server before this one, where the manager starts it again. */
@@ -44,9 +75,7 @@ static gpuf_status take_settings(gpufi_connection *connection, const json_t *fil
                       "another file or remove it",
                       connection->path, problem);
   }
-  return connection->is_ipc ? gpufi_ipc_take(connection->ip, connection->sockets,
-                                             &connection->has_made_folder, err)
-                            : GPUF_OK;
+  return connection->is_ipc ? take_folder(connection, err) : GPUF_OK;
 }
 
 static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
@@ -59,7 +88,7 @@ static gpuf_status claim_file(gpufi_connection *connection, const char *file, gp
     return gpufi_path_too_long(file, err);
   }
   gpufi_folder_of(file, folder);
-  gpuf_status status = gpufi_folder_lock(folder, &connection->lock_fd, err);
+  gpuf_status status = gpufi_folder_lock(folder, LOCK_WAIT_NS, &connection->lock_fd, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -71,7 +100,10 @@ static gpuf_status claim_file(gpufi_connection *connection, const char *file, gp
                         "): stop it or name another file",
                         file, gpufi_file_process_id(old));
   } else if (status == GPUF_OK && old) {
-    status = take_settings(connection, old, err);
+    connection->given = gpufi_json_dump(old, JSON_INDENT(2));
+    status = connection->given ? take_settings(connection, old, err)
+                               : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                                            "no memory for the connection file %s", file);
   }
   json_decref(old);
   return status;
@@ -99,7 +131,7 @@ static gpuf_status claim_name(gpufi_connection *connection, const char *name, gp
     status = gpufi_folder_make(folder, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_folder_lock(folder, &connection->lock_fd, err);
+    status = gpufi_folder_lock(folder, LOCK_WAIT_NS, &connection->lock_fd, err);
   }
   for (int number = 1; status == GPUF_OK && number <= SAME_NAME_MAX; number++) {
     char suffix[8] = "";
@@ -126,7 +158,7 @@ static gpuf_status claim_name(gpufi_connection *connection, const char *name, gp
 
 gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
                                    gpuf_error *err) {
-  connection->lock_fd = -1;
+  connection->lock_fd = connection->sockets_lock_fd = -1;
   connection->process_id = getpid();
   snprintf(connection->name, sizeof(connection->name), "%s", name);
   return file ? claim_file(connection, file, err) : claim_name(connection, name, err);
@@ -174,7 +206,7 @@ static json_t *describe(const gpufi_connection *connection) {
 static bool replace_file(const char *path, const char *text, gpufi_written *written) {
   char fresh[PATH_MAX + 32];
   struct stat info;
-  snprintf(fresh, sizeof(fresh), "%s.%ld.new", path, (long)getpid());
+  snprintf(fresh, sizeof(fresh), "%s.%ld" UNFINISHED, path, (long)getpid());
   unlink(fresh);
   const int fd = gpufi_open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   if (fd < 0) {
@@ -204,6 +236,14 @@ static bool external_path(const gpufi_connection *connection, char path[PATH_MAX
                   slash ? slash + 1 : connection->path) < PATH_MAX;
 }
 
+/* A program that was killed while it wrote a file has left it. */
+static bool is_unfinished(const char *path) {
+  struct stat info;
+  const size_t nbytes = strlen(path), end = strlen(UNFINISHED);
+  return nbytes > end && strcmp(path + nbytes - end, UNFINISHED) == 0 && lstat(path, &info) == 0 &&
+         S_ISREG(info.st_mode) && time(NULL) - info.st_mtime > UNFINISHED_MAX_S;
+}
+
 /* Remove the files that killed programs have left in a folder: JupyterLab would list them for
  * ever. */
 static void remove_stale(const char *folder) {
@@ -212,6 +252,10 @@ static void remove_stale(const char *folder) {
   for (struct dirent *entry; entries && (entry = readdir(entries)) != NULL;) {
     if (strncmp(entry->d_name, "kernel-", strlen("kernel-")) != 0 ||
         snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name) >= PATH_MAX) {
+      continue;
+    }
+    if (is_unfinished(path)) {
+      unlink(path);
       continue;
     }
     json_t *file = NULL;
@@ -227,18 +271,29 @@ static void remove_stale(const char *folder) {
   }
 }
 
-static bool write_external(gpufi_connection *connection, const char *text) {
+static gpuf_status write_file(const char *path, const char *text, const char *remedy,
+                              gpufi_written *written, gpuf_error *err) {
+  return replace_file(path, text, written)
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_IO, errno, "cannot write the connection file %s: %s; %s",
+                          path, strerror(errno), remedy);
+}
+
+static gpuf_status write_external(gpufi_connection *connection, const char *text, gpuf_error *err) {
   char path[PATH_MAX], folder[PATH_MAX];
   if (!external_path(connection, path)) {
-    errno = ENAMETOOLONG;
-    return false;
+    return gpufi_path_too_long(connection->path, err);
   }
   gpufi_folder_of(path, folder);
-  if (gpufi_folder_make(folder, NULL) != GPUF_OK) {
-    return false;
+  const gpuf_status status = gpufi_folder_make(folder, err);
+  if (status != GPUF_OK) {
+    return status;
   }
   remove_stale(folder);
-  return replace_file(path, text, &connection->external);
+  return write_file(path, text,
+                    "the server's jupyterlab option asks for it: leave that out, or let the folder "
+                    "be written",
+                    &connection->external, err);
 }
 
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err) {
@@ -247,16 +302,19 @@ gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, 
   char *text = gpufi_json_dump(file, JSON_INDENT(2));
   if (!text) {
     status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a connection file");
-  } else if (!replace_file(connection->path, text, &connection->written) ||
-             (external && !write_external(connection, text))) {
-    status = gpufi_fail(err, GPUF_ERR_IO, errno,
-                        "cannot write the connection file %s: %s; set JUPYTER_RUNTIME_DIR to a "
-                        "folder that can be written, or name a file in the options",
-                        connection->path, strerror(errno));
+  }
+  if (status == GPUF_OK && external) {
+    status = write_external(connection, text, err);
+  }
+  if (status == GPUF_OK) {
+    status = write_file(connection->path, text,
+                        "set JUPYTER_RUNTIME_DIR to a folder that can be written, or name a file "
+                        "in the options",
+                        &connection->written, err);
   }
   json_decref(file);
   free(text);
-  unlock_folder(connection);
+  unlock_folders(connection);
   return status;
 }
 
@@ -280,8 +338,11 @@ void gpufi_connection_remove(gpufi_connection *connection) {
     connection->has_sockets = false;
   }
   if (connection->has_made_folder) {
+    int fd;
     gpufi_folder_of(connection->sockets, path);
+    gpufi_folder_lock(path, SOCKETS_LOCK_WAIT_NS, &fd, NULL); /* nobody is about to use it */
     rmdir(path); /* fails where something is left in it */
+    gpufi_folder_unlock(&fd);
     connection->has_made_folder = false;
   }
   remove_own(connection->path, &connection->written);
@@ -290,7 +351,18 @@ void gpufi_connection_remove(gpufi_connection *connection) {
   }
 }
 
+void gpufi_connection_keep(gpufi_connection *connection) {
+  free(connection->given);
+  connection->given = NULL;
+}
+
 void gpufi_connection_fini(gpufi_connection *connection) {
+  const bool is_given = connection->given && connection->written.inode;
+  gpufi_folder_unlock(&connection->sockets_lock_fd);
   gpufi_connection_remove(connection);
-  unlock_folder(connection);
+  if (is_given && access(connection->path, F_OK) != 0) {
+    replace_file(connection->path, connection->given, &connection->written);
+  }
+  gpufi_connection_keep(connection);
+  unlock_folders(connection);
 }

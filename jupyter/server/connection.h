@@ -38,10 +38,13 @@ typedef struct gpufi_connection {
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
   char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */
   char curve_secretkey[GPUFI_CURVE_KEY_NBYTES];
-  int lock_fd;            /* of the folder, between claim and write; else -1 */
+  /* Of the file's folder and, for an `ip` that was given, of the sockets' folder, if it is another,
+   * between claim and write; else -1. */
+  int lock_fd, sockets_lock_fd;
   gpufi_written written;  /* the file */
   gpufi_written external; /* the one in the folder external_kernels */
   int64_t process_id;
+  char *given; /* what a file said that was given, until the server has started */
 } gpufi_connection;
 
 extern const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT]; /* "shell", ... */
@@ -52,7 +55,7 @@ extern const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT]; /* "shell", ...
  * path is `file`, and the settings in such a file are taken, whoever wrote them: a kernel manager,
  * or a server that it started before this one. The call fails if the file is of a living server on
  * this machine, if another user may have written it, or if it is anything but a whole connection
- * file. Holds the folder's lock until gpufi_connection_write or _fini.
+ * file. Holds the folders' locks until gpufi_connection_write or _fini.
  */
 gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
                                    gpuf_error *err);
@@ -68,7 +71,10 @@ gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, 
 /* Remove the sockets of ipc, and the files if they are still the ones that this process wrote. Safe
  * to repeat. */
 void gpufi_connection_remove(gpufi_connection *connection);
-/* gpufi_connection_remove, and give up the lock. */
+/* The server has started: a file that was given goes with it. */
+void gpufi_connection_keep(gpufi_connection *connection);
+/* gpufi_connection_remove, and give up the locks. Where the server has not started, a file that was
+ * given is there again. */
 void gpufi_connection_fini(gpufi_connection *connection);
 
 #endif

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_WAIT_NS INT64_C(5000000000)
 #define LOCK_PAUSE_NS INT64_C(5000000)
 
 gpuf_status gpufi_path_too_long(const char *path, gpuf_error *err) {
@@ -77,8 +76,8 @@ void gpufi_folder_of(const char *path, char folder[PATH_MAX]) {
   }
 }
 
-gpuf_status gpufi_folder_lock(const char *folder, int *fd, gpuf_error *err) {
-  const int64_t deadline_ns = gpufi_clock_ns() + LOCK_WAIT_NS;
+gpuf_status gpufi_folder_lock(const char *folder, int64_t wait_ns, int *fd, gpuf_error *err) {
+  const int64_t deadline_ns = gpufi_clock_ns() + wait_ns;
   *fd = gpufi_open(folder, O_RDONLY | O_DIRECTORY, 0);
   if (*fd < 0) {
     return gpufi_fail(
@@ -92,4 +91,18 @@ gpuf_status gpufi_folder_lock(const char *folder, int *fd, gpuf_error *err) {
     gpufi_sleep_ns(LOCK_PAUSE_NS);
   }
   return GPUF_OK;
+}
+
+void gpufi_folder_unlock(int *fd) {
+  if (*fd >= 0) {
+    flock(*fd, LOCK_UN); /* a child that was forked meanwhile has the descriptor, and so the lock */
+    close(*fd);
+    *fd = -1;
+  }
+}
+
+bool gpufi_folder_is_of(const char *folder, int fd) {
+  struct stat named, opened;
+  return fd >= 0 && fstat(fd, &opened) == 0 && stat(folder, &named) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }

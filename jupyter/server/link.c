@@ -1,5 +1,6 @@
 #include "server/link.h"
 
+#include "base/clock.h"
 #include "server/limits.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ bool gpufi_link_put(gpufi_link *link, gpufi_packet *packet) {
   if (!made) {
     return false;
   }
-  *made = (gpufi_waiting){NULL, packet};
+  *made = (gpufi_waiting){NULL, packet, gpufi_clock_ns()};
   packet->holder_count++;
   if (link->last) {
     link->last->next = made;

@@ -25,6 +25,7 @@ typedef struct gpufi_inbox {
 typedef struct gpufi_waiting {
   struct gpufi_waiting *next;
   gpufi_packet *packet;
+  int64_t put_ns; /* since when, of CLOCK_MONOTONIC */
 } gpufi_waiting;
 
 typedef struct gpufi_link {

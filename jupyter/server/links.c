@@ -145,10 +145,14 @@ void gpufi_links_publish(gpufi_links *links, const gpufi_frame *frames, size_t c
   gpufi_packet_let_go(packet);
 }
 
-void gpufi_links_cut_stalled(gpufi_links *links, gpufi_socket which) {
+bool gpufi_links_cut_stalled(gpufi_links *links, gpufi_socket which, int64_t late_ns) {
+  bool has_cut = false;
   for (int32_t i = 0; i < links->count; i++) {
-    if (links->list[i]->socket == which && links->list[i]->first) {
-      gpufi_links_end(links, links->list[i]);
+    gpufi_link *link = links->list[i];
+    if (link->socket == which && link->first && link->first->put_ns < late_ns) {
+      gpufi_links_end(links, link);
+      has_cut = true;
     }
   }
+  return has_cut;
 }

@@ -47,7 +47,8 @@ void gpufi_links_send(gpufi_links *links, gpufi_socket which, const gpufi_frame 
 void gpufi_links_publish(gpufi_links *links, const gpufi_frame *frames, size_t count,
                          const gpufi_payload *payloads, size_t payload_count);
 
-/* Close the connections to a socket that leave unread what was sent to them. */
-void gpufi_links_cut_stalled(gpufi_links *links, gpufi_socket which);
+/* Close the connections to a socket for which something has waited since before `late_ns`, of
+ * CLOCK_MONOTONIC. Whether there were any. */
+bool gpufi_links_cut_stalled(gpufi_links *links, gpufi_socket which, int64_t late_ns);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "server/folder.h"
 #include "server/ipc.h"
 
 #include <arpa/inet.h>
@@ -64,23 +63,7 @@ static int listen_tcp(gpufi_connection *connection, gpufi_socket which, int fd) 
   return code;
 }
 
-/* Lock the folder of a socket until the descriptor is closed, so that programs that start at the
- * same time take turns: one that is bound and does not listen yet would look dead. -1 if the folder
- * cannot be opened, or is the connection file's, which is locked already. */
-static int lock_folder(const gpufi_connection *connection, const char *path) {
-  char folder[PATH_MAX];
-  struct stat own, locked;
-  gpufi_folder_of(path, folder);
-  if (connection->lock_fd >= 0 && fstat(connection->lock_fd, &locked) == 0 &&
-      stat(folder, &own) == 0 && own.st_dev == locked.st_dev && own.st_ino == locked.st_ino) {
-    return -1;
-  }
-  int fd;
-  gpufi_folder_lock(folder, &fd, NULL);
-  return fd;
-}
-
-static int take_path(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
+static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat info;
   if (strlen(path) >= sizeof(address.sun_path)) {
@@ -103,15 +86,6 @@ static int take_path(gpufi_connection *connection, gpufi_socket which, const cha
   return code;
 }
 
-static int listen_ipc(gpufi_connection *connection, gpufi_socket which, const char *path, int fd) {
-  const int lock_fd = lock_folder(connection, path);
-  const int code = take_path(connection, which, path, fd);
-  if (lock_fd >= 0) {
-    close(lock_fd);
-  }
-  return code;
-}
-
 static gpuf_status fail(const gpufi_connection *connection, gpufi_socket which, const char *url,
                         int code, gpuf_error *err) {
   if (connection->is_ipc && code == EEXIST) {
@@ -120,16 +94,17 @@ static gpuf_status fail(const gpufi_connection *connection, gpufi_socket which, 
                       "over tcp (ip 127.0.0.1)",
                       url + strlen("ipc://"));
   }
-  const char *remedy = code == EADDRINUSE && connection->is_ipc
-                           ? "somebody listens there: end that program, or use another name or path"
-                       : code == EADDRINUSE ? "another process uses it: choose another port, or 0 "
-                                              "for any"
-                       : code == ENAMETOOLONG ? "use a shorter path, or tcp"
-                       : code == ENODEV || code == EADDRNOTAVAIL
-                           ? "give an IPv4 address of this host, or the name of a network "
-                             "interface that has one"
-                       : connection->is_ipc
-                           ? "this folder takes no sockets: serve over tcp (ip 127.0.0.1)"
+  const char *remedy =
+      code == EADDRINUSE && connection->is_ipc
+          ? "somebody listens there, or it is another user's: end that program, or use another "
+            "name or path"
+      : code == EADDRINUSE   ? "another process uses it: choose another port, or 0 "
+                               "for any"
+      : code == ENAMETOOLONG ? "use a shorter path, or tcp"
+      : code == ENODEV || code == EADDRNOTAVAIL
+          ? "give an IPv4 address of this host, or the name of a network "
+            "interface that has one"
+      : connection->is_ipc ? "this folder takes no sockets: serve over tcp (ip 127.0.0.1)"
                            : "check the address and the permissions in the options";
   return gpufi_fail(err, GPUF_ERR_IO, code, "cannot listen on %.300s for %s: %s; %s", url,
                     gpufi_socket_names[which], strerror(code), remedy);

@@ -303,7 +303,13 @@ static gpuf_status start(gpuf_server *server, const gpuf_server_options *options
     warn_if_open(server);
     status = gpufi_connection_write(connection, options->jupyterlab, err);
   }
-  return status == GPUF_OK ? start_thread(server, err) : status;
+  if (status == GPUF_OK) {
+    status = start_thread(server, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_connection_keep(connection);
+  }
+  return status;
 }
 
 static gpuf_status release(gpuf_server *server, gpuf_error *err) {

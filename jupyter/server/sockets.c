@@ -96,10 +96,14 @@ void gpufi_sockets_send(gpufi_sockets *sockets, gpufi_socket which, const gpufi_
   gpufi_packed_fini(packed);
 }
 
-void gpufi_sockets_cut_stalled(gpufi_sockets *sockets, gpufi_socket which) {
-  if (sockets->has_curve) {
-    gpufi_curve_cut_stalled(&sockets->curve, which);
-  } else {
-    gpufi_links_cut_stalled(&sockets->plain.links, which);
+bool gpufi_sockets_cut_stalled(gpufi_sockets *sockets, gpufi_socket which, int64_t late_ns,
+                               int64_t released_ns) {
+  if (!sockets->has_curve) {
+    return gpufi_links_cut_stalled(&sockets->plain.links, which, late_ns);
   }
+  const bool is_late = released_ns < late_ns;
+  if (is_late) {
+    gpufi_curve_cut_stalled(&sockets->curve, which);
+  }
+  return is_late;
 }

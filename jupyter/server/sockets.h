@@ -33,7 +33,10 @@ void gpufi_sockets_send(gpufi_sockets *sockets, gpufi_socket which, const gpufi_
                         size_t identity_count, gpufi_packed *packed, const gpufi_payload *payloads,
                         size_t payload_count);
 
-/* Close the connections to a socket whose clients leave unread what was sent to them. */
-void gpufi_sockets_cut_stalled(gpufi_sockets *sockets, gpufi_socket which);
+/* Close the connections to a socket for which something has waited since before `late_ns`, of
+ * CLOCK_MONOTONIC; with CurveZMQ, where that is not known, those whose clients leave something
+ * unread, if nothing has been released since then. Whether any were to be closed. */
+bool gpufi_sockets_cut_stalled(gpufi_sockets *sockets, gpufi_socket which, int64_t late_ns,
+                               int64_t released_ns);
 
 #endif

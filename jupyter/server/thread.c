@@ -13,6 +13,9 @@
 
 /* While messages wait for replies, or there is a parent to watch. */
 #define WATCH_MS 1000
+/* What has waited so long for a subscriber is not waited for, if others wait for that. Longer than
+ * the system waits for one that takes nothing (GPUFI_STALL_MAX_MS). */
+#define STALLED_NS INT64_C(8000000000)
 
 static bool handle_request(void *arg, gpufi_socket which, const gpufi_frame *frames, size_t count) {
   gpuf_server *server = arg;
@@ -66,9 +69,17 @@ static void watch_parent(gpuf_server *server, int64_t *next_ns) {
   }
 }
 
+/* Subscribers that read nothing, or too slowly, hold all the memory that replies may take, and
+ * others wait for it. */
 static void cut_stalled_subscribers(gpuf_server *server) {
-  gpufi_endpoint_log(&server->endpoint, "subscribers that read nothing were disconnected");
-  gpufi_sockets_cut_stalled(&server->endpoint.sockets, GPUFI_IOPUB);
+  const int64_t released_ns = gpufi_bridge_released_ns(&server->bridge);
+  if (gpufi_bridge_is_full(&server->bridge) &&
+      gpufi_sockets_cut_stalled(&server->endpoint.sockets, GPUFI_IOPUB,
+                                gpufi_clock_ns() - STALLED_NS, released_ns)) {
+    gpufi_bridge_hold(&server->bridge);
+    gpufi_endpoint_log(&server->endpoint,
+                       "subscribers that read nothing, or too slowly, were disconnected");
+  }
 }
 
 void *gpufi_server_main(void *arg) {
@@ -85,7 +96,7 @@ void *gpufi_server_main(void *arg) {
       gpufi_wake_drain(server->wake_fd);
     }
     watch_parent(server, &watch_next_ns);
-    if (is_waiting && gpufi_bridge_is_stuck(&server->bridge)) {
+    if (is_waiting) {
       cut_stalled_subscribers(server);
     }
     gpufi_bridge_send_answers(&server->bridge);

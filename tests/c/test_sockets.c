@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -91,7 +93,6 @@ static int link_count(void) {
 
 static void start(int kind, int32_t peers_max) {
   memset(&connection, 0, sizeof(connection));
-  connection.lock_fd = -1;
   snprintf(connection.ip, sizeof(connection.ip), "127.0.0.1");
   request_count = subscribed_count = log_count = 0;
   is_good = true;
@@ -536,33 +537,142 @@ static void *listen_slowly(void *arg) {
   return NULL;
 }
 
+#define LONG_NS (10 * INT64_C(1000000000))
+
+/* A kernel manager's file FOLDER/given.json, which asks for sockets FOLDER/s/s-1 to -5. */
+static const char *write_given(const char *folder) {
+  static char path[64];
+  snprintf(path, sizeof(path), "%s/given.json", folder);
+  FILE *file = fopen(path, "w");
+  CHECK(file != NULL);
+  fprintf(file,
+          "{\"transport\": \"ipc\", \"ip\": \"%s/s/s\", \"key\": \"k\", \"shell_port\": 1, "
+          "\"iopub_port\": 2, \"stdin_port\": 3, \"control_port\": 4, \"hb_port\": 5}",
+          folder);
+  CHECK(fclose(file) == 0);
+  return path;
+}
+
 static void a_socket_that_does_not_listen_yet_is_waited_for(void) {
-  char folder[] = "/tmp/gpufetch-XXXXXX";
+  char folder[] = "/tmp/test-gpufetch-XXXXXX", of_sockets[64];
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   static gpufi_sockets none;
-  gpufi_connection own = {.is_ipc = true, .lock_fd = -1, .ports = {1, 2, 3, 4, 5}};
+  static gpufi_connection own;
   pthread_t other;
   int fds[2] = {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), -1};
   CHECK(mkdtemp(folder) != NULL);
-  snprintf(own.ip, sizeof(own.ip), "%s/s", folder);
-  snprintf(address.sun_path, sizeof(address.sun_path), "%s/s-1", folder);
-  CHECK_OK(gpufi_folder_lock(folder, &fds[1], &err));
+  const char *given = write_given(folder);
+  snprintf(of_sockets, sizeof(of_sockets), "%s/s", folder);
+  snprintf(address.sun_path, sizeof(address.sun_path), "%s/s/s-1", folder);
+  CHECK(mkdir(of_sockets, 0700) == 0);
+  CHECK_OK(gpufi_folder_lock(of_sockets, LONG_NS, &fds[1], &err));
   CHECK(bind(fds[0], (const struct sockaddr *)&address, sizeof(address)) == 0);
   CHECK(pthread_create(&other, NULL, listen_slowly, fds) == 0);
+  CHECK_OK(gpufi_connection_claim(&own, "n", given, &err));
   CHECK(gpufi_sockets_open(&none, &own, 16, &err) == GPUF_ERR_IO);
   CHECK(err.native_code == EADDRINUSE && strstr(err.message, "somebody listens there"));
   gpufi_sockets_close(&none);
+  gpufi_connection_fini(&own);
   pthread_join(other, NULL);
   close(fds[0]);
-  /* A folder that this server has locked, since the connection file is there, is not waited for. */
+  CHECK(unlink(address.sun_path) == 0 && rmdir(of_sockets) == 0);
+  CHECK(unlink(given) == 0 && rmdir(folder) == 0);
+}
+
+/* Whoever can open a folder can lock it, for as long as they like. */
+static void a_lock_that_nobody_gives_up_costs_a_start_a_second(void) {
+  char folder[] = "/tmp/test-gpufetch-XXXXXX", of_sockets[64];
+  static gpufi_sockets opened;
+  static gpufi_connection own;
+  int fd;
+  CHECK(mkdtemp(folder) != NULL);
+  const char *given = write_given(folder);
+  snprintf(of_sockets, sizeof(of_sockets), "%s/s", folder);
+  CHECK(mkdir(of_sockets, 0700) == 0);
+  CHECK_OK(gpufi_folder_lock(of_sockets, LONG_NS, &fd, &err));
   const int64_t began_ns = gpufi_clock_ns();
-  CHECK_OK(gpufi_folder_lock(folder, &own.lock_fd, &err));
-  CHECK_OK(gpufi_sockets_open(&none, &own, 16, &err));
+  CHECK_OK(gpufi_connection_claim(&own, "n", given, &err));
+  CHECK_OK(gpufi_sockets_open(&opened, &own, 16, &err));
   CHECK(gpufi_clock_ns() - began_ns < 4 * INT64_C(1000000000));
-  gpufi_ipc_remove(own.ip, own.ports, own.socket_inodes, GPUFI_SOCKET_COUNT);
-  gpufi_sockets_close(&none);
-  close(own.lock_fd);
-  CHECK(access(folder, F_OK) != 0); /* with this name it is one that the server has made */
+  gpufi_sockets_close(&opened);
+  gpufi_folder_unlock(&fd);
+  gpufi_connection_fini(&own);
+  CHECK(rmdir(of_sockets) == 0 && unlink(given) == 0 && rmdir(folder) == 0);
+}
+
+/* A child has the descriptor of a lock that another thread holds while it is forked. */
+static void a_forked_child_keeps_no_lock(void) {
+  char folder[] = "/tmp/test-gpufetch-XXXXXX";
+  int fd;
+  CHECK(mkdtemp(folder) != NULL);
+  CHECK_OK(gpufi_folder_lock(folder, LONG_NS, &fd, &err));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  gpufi_folder_unlock(&fd);
+  const int64_t began_ns = gpufi_clock_ns();
+  CHECK_OK(gpufi_folder_lock(folder, LONG_NS, &fd, &err));
+  const int64_t took_ns = gpufi_clock_ns() - began_ns;
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  CHECK(took_ns < LONG_NS / 2);
+  gpufi_folder_unlock(&fd);
+  CHECK(rmdir(folder) == 0);
+}
+
+static void a_given_file_is_there_again_where_the_server_does_not_start(void) {
+  char folder[] = "/tmp/test-gpufetch-XXXXXX", text[4096] = "";
+  static gpufi_connection own;
+  CHECK(mkdtemp(folder) != NULL);
+  const char *given = write_given(folder);
+  CHECK_OK(gpufi_connection_claim(&own, "n", given, &err));
+  CHECK_OK(gpufi_connection_write(&own, false, &err));
+  gpufi_connection_fini(&own);
+  FILE *file = fopen(given, "r");
+  CHECK(file != NULL && fread(text, 1, sizeof(text) - 1, file) > 0 && fclose(file) == 0);
+  CHECK(strstr(text, "\"hb_port\": 5") && !strstr(text, "process_id"));
+  /* Where it has started, the file goes with it. */
+  CHECK_OK(gpufi_connection_claim(&own, "n", given, &err));
+  CHECK_OK(gpufi_connection_write(&own, false, &err));
+  gpufi_connection_keep(&own);
+  gpufi_connection_fini(&own);
+  CHECK(access(given, F_OK) != 0 && rmdir(folder) == 0);
+}
+
+/* A subscriber for which something has waited for long, though it takes a little now and then, and
+ * one that takes all. */
+static void who_reads_too_slowly_is_told_from_who_reads(void) {
+  static char reply[(size_t)1 << 20];
+  char some[4096];
+  for (int kind = TCP; kind <= IPC; kind++) {
+    int fds[2];
+    start(kind, 16);
+    for (int i = 0; i < 2; i++) {
+      fds[i] = connect_by_hand(&connection, GPUFI_IOPUB);
+      shake_hands(fds[i], "SUB");
+      CHECK(gpufi_write(fds[i], "\0\1\1", 3));
+      SERVE_UNTIL(subscribed_count == i + 1);
+    }
+    gpufi_link *quick = sockets.plain.links.list[1];
+    const int64_t began_ns = gpufi_clock_ns();
+    for (int i = 0; i < 24; i++) {
+      const gpufi_frame frames[] = {{"t", 1}, {reply, sizeof(reply)}};
+      gpufi_links_publish(&sockets.plain.links, frames, 2, NULL, 0);
+      CHECK(!has_ended(fds[1]) && recv(fds[0], some, sizeof(some), MSG_DONTWAIT) > 0);
+      SERVE_UNTIL(!has_ended(fds[1]) && !quick->first);
+    }
+    const int64_t now_ns = gpufi_clock_ns();
+    CHECK(!gpufi_sockets_cut_stalled(&sockets, GPUFI_SHELL, now_ns, 0));
+    CHECK(!gpufi_sockets_cut_stalled(&sockets, GPUFI_IOPUB, began_ns, 0));
+    CHECK(link_count() == 2);
+    CHECK(gpufi_sockets_cut_stalled(&sockets, GPUFI_IOPUB, now_ns, 0));
+    CHECK(link_count() == 1 && quick->fd >= 0);
+    close(fds[0]);
+    close(fds[1]);
+    stop();
+  }
 }
 
 /* The program's own sockets of the same number, which a forked child keeps. */
@@ -645,6 +755,10 @@ int main(void) {
   TEST(what_is_sent_last_arrives_beside_what_is_not_read);
   TEST(a_living_socket_is_left_alone);
   TEST(a_socket_that_does_not_listen_yet_is_waited_for);
+  TEST(a_lock_that_nobody_gives_up_costs_a_start_a_second);
+  TEST(a_forked_child_keeps_no_lock);
+  TEST(a_given_file_is_there_again_where_the_server_does_not_start);
+  TEST(who_reads_too_slowly_is_told_from_who_reads);
   TEST(only_the_servers_sockets_count_as_its_own);
   TEST(addresses_of_no_host_are_refused);
   TEST(the_heartbeat_echoes);

@@ -932,6 +932,27 @@ def test_a_folder_of_sockets_that_lies_in_none_is_not_made(runtime: Path, tmp_pa
     assert not (tmp_path / "no").exists()
 
 
+def test_a_given_file_outlives_a_start_that_fails(runtime: Path) -> None:
+    path = Path(given_ipc(runtime, str(runtime / "s")))
+    given = path.read_text()
+    (runtime / "external_kernels").write_text("in the way")
+    with pytest.raises(OSError, match=r"cannot write .*/external_kernels/given\.json.*jupyterlab"):
+        gf.serve("run", connection_file=str(path), jupyterlab=True)
+    assert path.read_text() == given
+    assert {p.name for p in runtime.iterdir()} == {"given.json", "external_kernels"}
+
+
+def test_what_a_killed_program_has_not_finished_is_removed(runtime: Path) -> None:
+    folder = runtime / "external_kernels"
+    folder.mkdir(parents=True)
+    old, new = (folder / f"kernel-{name}.json.77.new" for name in ("old", "new"))
+    old.write_text("{")
+    new.write_text("{")
+    os.utime(old, (time.time() - 7200,) * 2)
+    with gf.serve("run", jupyterlab=True):
+        assert not old.exists() and new.exists()
+
+
 def test_where_a_living_server_has_the_sockets_of_a_name_the_next_is_numbered(
     runtime: Path,
 ) -> None:

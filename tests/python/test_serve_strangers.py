@@ -482,8 +482,13 @@ def test_a_client_with_the_key_keeps_its_connection_beside_what_is_refused(
         attached.shell_channel.socket.disable_monitor()
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "pause_s"),
+    [(2000, 0.1), (9 * MIB // 2, 4.0)],
+    ids=["bytes", "a reply now and then"],
+)
 def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
-    simulation: Simulation,
+    simulation: Simulation, nbytes: int, pause_s: float
 ) -> None:
     address = (simulation.info["ip"], simulation.info["iopub_port"])
     slow = slow_subscriber(address)
@@ -492,8 +497,12 @@ def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
 
     def read_slowly() -> None:
         with contextlib.suppress(OSError), slow:
-            while not ended.is_set() and slow.recv(2000):
-                time.sleep(0.1)
+            left = nbytes
+            while not ended.is_set() and (part := slow.recv(left)):
+                left -= len(part)
+                if left == 0:
+                    ended.wait(pause_s)
+                    left = nbytes
 
     def steal() -> None:
         while not ended.is_set():
@@ -513,7 +522,7 @@ def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
             x = run["x"]
             # The subscriber's 64 replies of 4 MiB fill the memory for all replies, before 256
             # messages wait for it, from where on it would miss messages and hold up nobody.
-            deadline = time.monotonic() + 60  # it takes 6 to 11 s
+            deadline = time.monotonic() + 40  # it takes 6 to 12 s
             cut_off = False
             while not cut_off and time.monotonic() < deadline:
                 x[0].fetch()
