@@ -349,7 +349,8 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
   if (!created) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a server");
   }
-  created->wake_fd = created->connection.lock_fd = -1;
+  created->wake_fd = -1;
+  created->connection.lock_fd = created->connection.sockets_lock_fd = -1;
   created->endpoint.log = own.log;
   created->endpoint.log_arg = own.log_arg;
   created->kernel = (gpufi_kernel){
