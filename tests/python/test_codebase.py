@@ -256,7 +256,7 @@ def test_library_size_for_all_architectures(tmp_path: Path) -> None:
     build = tmp_path / "build"
     options = ["-Dcuda=enabled", "-Dhdf5=disabled", "-Djansson=disabled", "-Dserve=disabled"]
     run(*MESON, "setup", build, ROOT, "-Dbuildtype=release", *options)
-    assert len(architectures_of(build)) == 5
+    assert len(architectures_of(build)) == 4
     run(*MESON, "compile", "-C", build, seconds=3600)
     nbytes = library_nbytes(build / "src" / "libgpufetch.so", tmp_path)
     assert nbytes <= LIBRARY_NBYTES_MAX_ALL, f"{nbytes:,} bytes"
