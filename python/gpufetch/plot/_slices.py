@@ -86,18 +86,19 @@ def slices(
 
         figure = pyplot.figure(layout="constrained")
     panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
-    label = Source(x).axes[axis]
+    source = Source(x)
     images = []
     for panel, index in zip(panels, chosen, strict=False):
         key = (slice(None),) * axis + (operator.index(index),)
-        panel.set_title(_title(label, axis, index, shape[axis]), fontsize="small")
+        panel.set_title(_title(source.axes[axis], axis, index, shape[axis]), fontsize="small")
         images.append(imshow(x[key], ax=panel, **options))
+        images[-1].scale_by(source.array)
     for panel in panels[len(chosen) :]:
         panel.set_visible(False)
     for panel in panels:
         panel.label_outer()
     if kind not in ("colour", "label"):
-        figure.colorbar(images[0], ax=panels, label=Source(x).label)
+        figure.colorbar(images[0], ax=panels, label=source.label)
     return images
 
 
