@@ -715,6 +715,28 @@ def test_a_histogram_is_numpys_and_is_counted_anew_where_it_is_zoomed() -> None:
             gf.plot.hist(device(values), ax=axes, **cast(Any, options))
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_horizontal_histogram_is_a_vertical_one_turned(log: bool) -> None:
+    values = RNG.normal(size=10_000)
+    upright, lying = axes_of(100, 100), axes_of(100, 100)
+    options: dict[str, Any] = {"log": log, "note": False, "color": "black"}
+    gf.plot.hist(device(values), 20, ax=upright, **options)
+    made = gf.plot.hist(device(values), 20, ax=lying, orientation="horizontal", **options)
+    assert (lying.get_ylabel(), lying.get_xlabel()) == (upright.get_xlabel(), "elements")
+    for is_zoomed in (False, True):
+        if is_zoomed:
+            upright.set_xlim(-0.25, 0.5)
+            lying.set_ylim(-0.25, 0.5)
+        assert (lying.get_xlim(), lying.get_ylim()) == (upright.get_ylim(), upright.get_xlim())
+        turned = drawn(lying)[::-1].transpose(1, 0, 2)[::-1]
+        assert (np.abs(turned.astype(int) - drawn(upright)).max(axis=2) > 64).mean() < 0.06
+    counts, edges = np.histogram(values, 20, range=(-0.25, 0.5))
+    np.testing.assert_allclose(bars_of(made)[1], edges)
+    np.testing.assert_allclose(bars_of(made)[0] / counts, bars_of(made)[0][0] / counts[0])
+    with pytest.raises(ValueError, match=r'orientation is .across.; give "vertical" or "horizont'):
+        gf.plot.hist(device(values), ax=lying, orientation="across")
+
+
 def test_bins_of_integers_hold_as_many_integers_each() -> None:
     values = RNG.integers(-50, 51, size=5000)
     axes = axes_of(100, 100)
