@@ -27,6 +27,7 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.transforms import Affine2D
 
 import gpufetch as gf
 from gpufetch import _core
@@ -212,6 +213,24 @@ def test_what_is_set_later_is_drawn_from_what_was_read() -> None:
     assert (found != first).any()
     image.set_visible(False)
     assert (drawn(axes) == 255).all()
+
+
+def test_a_transform_is_refused_by_which_other_parts_would_be_seen() -> None:
+    x = device(RNG.normal(size=(30, 30)))
+    for draw, values in ((gf.plot.imshow, x), (gf.plot.line, x[0]), (gf.plot.hist, x)):
+        axes = axes_of(60, 60)
+        turned = Affine2D().rotate_deg(90) + axes.transData
+        made = cast(Any, draw)(values, ax=axes)
+        for transform in (turned, axes.transAxes, Affine2D()):
+            with pytest.raises(ValueError, match="leave out transform"):
+                made.set_transform(transform)
+        made.set_transform(axes.transData)
+        drawn(axes)
+        if draw is not gf.plot.imshow:
+            with pytest.raises(ValueError, match="leave out transform"):
+                cast(Any, draw)(values, ax=axes, transform=turned)
+            cast(Any, draw)(values, ax=axes, transform=axes.transData)
+            drawn(axes)
 
 
 def test_the_value_under_the_pointer_is_the_cells() -> None:

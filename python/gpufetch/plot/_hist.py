@@ -144,6 +144,7 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
     def __init__(
         self, axes: Axes, counted: _Counted, bars: _Bars, with_note: bool, **style: Any
     ) -> None:
+        self._home = axes
         super().__init__(bars.heights, bars.edges, **style)
         self._counted = counted
         self._begin(axes, with_note)

@@ -40,6 +40,7 @@ class DeviceImage(Pulling[Tile], AxesImage):
         with_note: bool,
         **options: Any,
     ) -> None:
+        self._home = axes
         self._plane = plane  # before Matplotlib's own, since its setters are ours
         self._plane_of = plane_of
         self._whole: LazyArray | None = None

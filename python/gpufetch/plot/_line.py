@@ -38,6 +38,7 @@ class DeviceLine(Pulling[Points], Line2D):
         with_note: bool,
         **style: Any,
     ) -> None:
+        self._home = axes
         super().__init__(np.array(samples.ends), np.array(limits), **style)
         self._samples = samples
         self._begin(axes, with_note)
