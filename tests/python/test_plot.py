@@ -672,6 +672,49 @@ def test_lines_are_styled_scaled_and_refreshed() -> None:
         gf.plot.line(device(np.ones(3, complex)), ax=axes, part="abs")
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [(3, 3), (math.nan, 1), (0, math.inf), (-1e308, 1e308), (1,), (1, 2, 3), "ab", 5, (None, 1)],
+)
+def test_ends_of_a_line_that_are_no_places_are_refused(ends: Any) -> None:
+    axes = axes_of(50, 50)
+    with pytest.raises(ValueError, match=r"ends is .*: give two"):
+        gf.plot.line(device(np.arange(5.0)), ax=axes, ends=ends)
+    assert not axes.lines
+    gf.plot.line(device(np.arange(1.0)), ax=axes, ends=(3, 3))
+    gf.plot.line(device(np.arange(5.0)), ax=axes, ends=(3, -3))
+    drawn(axes)
+
+
+@pytest.mark.parametrize("extent", [(0, math.nan, 1, 2), (0, 1), (0, 1, 2, math.inf), "abcd", 3])
+def test_an_extent_that_is_none_is_refused_before_an_image_is_made(extent: Any) -> None:
+    axes = axes_of(50, 50)
+    with pytest.raises(ValueError, match=r"extent is .*: give f"):
+        gf.plot.imshow(device(np.zeros((4, 5))), ax=axes, extent=extent)
+    assert not axes.images
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"indices": [0, 5]}, IndexError, "indices has 5; the axis has 3 planes"),
+        ({"indices": [-4]}, IndexError, "indices has -4; the axis has 3 planes"),
+        ({"indices": [1.5]}, TypeError, "integer"),
+        ({"ax": None}, TypeError, "give figure, and leave out ax"),
+        ({"alpha": 2}, ValueError, "alpha"),
+        ({"extent": (0, math.nan, 1, 2)}, ValueError, "extent"),
+        ({"nope": 1}, TypeError, "nope"),
+    ],
+)
+def test_slices_that_are_refused_leave_no_figure(options: Any, kind: Any, message: str) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    before = pyplot.get_fignums()
+    with pytest.raises(kind, match=message):
+        gf.plot.slices(device(np.zeros((3, 10, 30))), **options)
+    assert pyplot.get_fignums() == before
+
+
 @pytest.mark.parametrize("linewidth", [0.2, 1.5])
 def test_values_between_gaps_are_seen(linewidth: float) -> None:
     def columns(values: Any, limits: tuple[float, float] | None = None, **style: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib")
 
@@ -234,6 +236,14 @@ def test_an_end_that_is_given_is_kept_where_the_other_is_in_no_domain() -> None:
     assert image.get_clim() == (values[values > 0].min(), 0.5)
 
 
+def test_a_programs_errors_of_floating_point_are_not_the_limits() -> None:
+    values = RNG.normal(size=(30, 40))
+    values[0, 0] = 5e-324
+    with np.errstate(all="raise"):
+        image = gf.plot.imshow(gf.to_device(values), ax=axes_of(), norm="log")
+    assert image.get_clim() == (5e-324, values.max())
+
+
 @pytest.mark.parametrize("norm", ["log", "logit", "function"])
 @pytest.mark.parametrize("value", [-3.0, 0.0, np.nan, np.inf])
 def test_elements_that_are_in_no_domain_are_drawn(norm: str, value: float) -> None:
@@ -296,6 +306,27 @@ def test_the_nearest_element_is_numpys(dtype: Any) -> None:
             highest = nearest_element(view, low, high, from_above=True)
             expected = (found.min(), found.max()) if found.size else (None, None)
             assert (lowest, highest) == expected, (low, high)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(width=64, allow_nan=False), min_size=1, max_size=8),
+    st.lists(st.floats(-1e308, 1e307), min_size=2, max_size=2, unique=True),
+    st.integers(0, 320),
+)
+def test_the_nearest_of_any_elements_is_numpys(
+    values: list[float], ends: list[float], digits: int
+) -> None:
+    wide = np.array([*values, *ends]) * 10.0**-digits
+    low, high = sorted(end * 10.0**-digits for end in ends)
+    if not math.isfinite(high - low):
+        return
+    view = gf.lazy(gf.to_device(wide))._gpufetch_view()
+    for first, last in ((low, high), (low, math.nextafter(high, low)), (low, low)):
+        found = wide[(wide >= first) & (wide <= last)]
+        lowest = nearest_element(view, first, last)
+        highest = nearest_element(view, first, last, from_above=True)
+        assert (lowest, highest) == ((found.min(), found.max()) if found.size else (None, None))
 
 
 def test_pyplots_colour_bar_and_limits_are_of_the_image() -> None:

@@ -82,7 +82,8 @@ def scale(
         values = np.array([0.0, 255.0 if plane.dtype.kind in "iu" else 1.0])
     else:
         whole = plane.source.array if whole is None else whole
-        values = np.array(element_limits(plane, norm, cmap, whole, needs))
+        with np.errstate(all="ignore"):
+            values = np.array(element_limits(plane, norm, cmap, whole, needs))
     with norm.callbacks.blocked(signal="changed"):
         if plane.kind == "colour":  # of which a norm has limits alone, whatever its domain is
             norm.vmin, norm.vmax = np.where(needs, values, [norm.vmin, norm.vmax])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -255,6 +256,8 @@ def imshow(
         Plane, method=method, is_labels=labels, part=part, channels=channels
     )
     plane = plane_of(Source(x))
+    if extent is not None:
+        extent = _checked_extent(extent)
     chosen = colour_map(plane, cmap)
     scaled = scaled_norm(plane, norm, vmin, vmax, chosen)
     is_pyplots = ax is None
@@ -277,6 +280,19 @@ def imshow(
 
         pyplot.sci(image)  # the image that pyplot.colorbar and pyplot.clim mean
     return image
+
+
+def _checked_extent(extent: Any) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top; checked before axes are changed."""
+    try:
+        left, right, bottom, top = map(float, extent)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"extent is {extent!r:.80}: give four numbers, (left, right, bottom, top)"
+        ) from None
+    if not (math.isfinite(right - left) and math.isfinite(top - bottom)):
+        raise ValueError(f"extent is {extent!r:.80}: give finite numbers")
+    return left, right, bottom, top
 
 
 def _origin(plane: Plane, extent: Sequence[float] | None) -> str:

@@ -164,7 +164,7 @@ def nearest_element(
     while True:
         if not math.isfinite(high - low):
             raise ValueError(f"limits between {low} and {high} are not found: give vmin and vmax")
-        bins = int(min(_BINS_MAX, (high - low) / (4 * math.ulp(max(abs(low), abs(high))))))
+        bins = _bins(low, high)
         if bins < 2:
             return _nearest_of_few(view, low, high, from_above)
         counts, edges, _ = view.histogram(bins, (low, high))
@@ -175,6 +175,14 @@ def nearest_element(
         i = int(filled[-1 if from_above else 0])
         low = float(edges[i])
         high = high if i == bins - 1 else math.nextafter(float(edges[i + 1]), -math.inf)
+
+
+def _bins(low: float, high: float) -> int:
+    """How many bins of a range have edges of their own, in float64's rounding."""
+    of_edges = (high - low) / (4 * math.ulp(max(abs(low), abs(high))))
+    # The width is rounded, too, by much where it is subnormal, and edges are multiples of it.
+    of_widths = math.sqrt((high - low) / (4 * math.ulp(0.0)))
+    return int(min(_BINS_MAX, of_edges, of_widths))
 
 
 def _nearest_of_few(view: View, low: float, high: float, from_above: bool) -> float | None:
