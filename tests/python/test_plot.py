@@ -1046,6 +1046,8 @@ def test_tensors_of_another_process_are_reduced_there(tmp_path: Any, monkeypatch
         drawn(line.axes)
         assert line.note == "lowest to highest of 12"
         gf.plot.hist(run["u"], ax=axes_of(50, 50))
+        image.set_norm(LogNorm())
+        assert image.get_clim() == (values[values > 0].min(), values.max())
         with pytest.raises(TypeError, match="publish the real and imaginary"):
             gf.plot.imshow(run["z"], ax=axes)
 
