@@ -16,7 +16,7 @@ from gpufetch._planes.picture import picture
 from gpufetch._planes.plane import Plane
 from gpufetch.plot._limits import element_limits
 
-__all__ = ["colour_map", "colours", "is_scaled", "label_colours", "scale", "scaled_norm"]
+__all__ = ["colour_map", "colours", "label_colours", "scale", "scaled_norm"]
 
 _LABEL_MAP = "tab20"
 
@@ -58,11 +58,6 @@ def scaled_norm(
     return scaled
 
 
-def is_scaled(norm: Any) -> bool:
-    """Whether a norm has both limits."""
-    return norm.vmin is not None and norm.vmax is not None
-
-
 def scale(
     plane: Plane,
     norm: Any,
@@ -75,7 +70,7 @@ def scale(
 
     Who uses the norm is told once, when it has both.
     """
-    if is_scaled(norm) and not is_anew:
+    if norm.vmin is not None and norm.vmax is not None and not is_anew:
         return
     needs = (is_anew or norm.vmin is None, is_anew or norm.vmax is None)
     if plane.kind == "colour":
