@@ -31,6 +31,9 @@ from gpufetch.jupyter.walk import walk
 __all__ = ["GpufetchMagics", "load", "unload"]
 
 
+_FILE = "<%gpufetch>"  # of the expression, in tracebacks
+
+
 @magics_class
 class GpufetchMagics(Magics):
     """Holds `%gpufetch`, and what `%config GpufetchMagics` sets."""
@@ -115,7 +118,7 @@ class GpufetchMagics(Magics):
         assert self.shell is not None
         namespace = self.shell.user_ns
         try:
-            code = compile(expression, "<%gpufetch>", "eval")
+            code = compile(expression, _FILE, "eval")
         except (SyntaxError, ValueError) as error:
             _check_order(expression)
             raise UsageError(
@@ -123,10 +126,22 @@ class GpufetchMagics(Magics):
             ) from None
         try:
             return eval(code, namespace, local_ns)  # the user wrote the line, as for %timeit
-        except NameError as error:
+        except (NameError, TypeError) as error:
+            if not _is_of_expression(error):
+                raise
             _check_order(expression)
+            if not isinstance(error, NameError):
+                raise
             names = list(visible_variables({**namespace, **(local_ns or {})}))
             raise UsageError(f"%gpufetch: {_unknown_name(error, names)}") from None
+
+
+def _is_of_expression(error: BaseException) -> bool:
+    """Whether the line itself raised it, and not what the line calls."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    return where is not None and where.tb_frame.f_code.co_filename == _FILE
 
 
 def _check_order(expression: str) -> None:

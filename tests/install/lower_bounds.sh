@@ -20,5 +20,5 @@ cd "$tree"
 # Old releases warn of what newer ones of their own needs will no longer have.
 "$folder/bin/python" -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning \
   tests/python/test_magic.py tests/python/test_display.py tests/python/test_viewer.py \
-  tests/python/test_plot.py tests/python/test_comm_kernel.py tests/python/test_connect.py \
-  tests/python/test_lazy.py tests/python/test_hdf5_read.py
+  tests/python/test_plot.py tests/python/test_plot_norms.py tests/python/test_comm_kernel.py \
+  tests/python/test_connect.py tests/python/test_lazy.py tests/python/test_hdf5_read.py

@@ -38,6 +38,7 @@ FILES = {
     "test_pages_blocks": "a compiler and commands run, in processes of their own",
     "test_plot": "pictures of what test_reduce and test_lazy* read",
     "test_plot_live": "pictures of what test_reduce and test_lazy* read",
+    "test_plot_norms": "pictures of what test_reduce and test_lazy* read",
     "test_structure": "what it reads is the sources",
     "test_typing": "mypy runs",
     "test_viewer_decoder": "WebAssembly runs",

@@ -280,6 +280,15 @@ def test_markup_is_shown_as_text() -> None:
     assert not re.search("<[iuskv]>", text)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [np.full((4, 5), np.inf), np.full(5, -np.inf), np.full((500, 500), 1e308), np.full(3, np.nan)],
+)
+def test_a_picture_without_a_finite_value_says_so(values: Any) -> None:
+    html = gf.to_device(values)._repr_html_()
+    assert "no finite value" in html and "all NaN" not in html
+
+
 def test_the_plane_of_a_picture_leaves_channels_out() -> None:
     for shape, where in (
         ((20, 30, 3), "[:, :, 1]"),

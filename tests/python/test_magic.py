@@ -226,6 +226,7 @@ def test_the_magic_sees_local_variables(shell: Any) -> None:
         ("(array, held)", r": \(array, held\) is a tuple of .* as \(array, held\)\[1\]\['w'\]"),
         ("[] + [held]", r"as \(\[\] \+ \[held\]\)\[0\]\['w'\]"),
         ("{}", "{} is a dict without a tensor"),
+        ("held --help", "options come first: %gpufetch --help held"),
         ("held --to run.h5:/q", "options come first: %gpufetch --to run.h5:/q held"),
         ("a b --overwrite", "options come first: %gpufetch --overwrite a b"),
         (
@@ -256,6 +257,21 @@ def test_a_wrong_line_is_refused_with_a_remedy(shell: Any, line: str, message: s
 def test_an_error_of_the_expression_comes_through(shell: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         shell.run_line_magic("gpufetch", "1 / 0")
+
+
+def test_an_error_of_what_the_expression_calls_is_its_own(shell: Any) -> None:
+    run(shell, "def named():\n    return undefined_thing\ndef typed(x):\n    return -help")
+    with pytest.raises(NameError, match="undefined_thing") as raised:
+        shell.run_line_magic("gpufetch", "named()")
+    assert [entry.name for entry in raised.traceback][-1] == "named"
+    assert type(raised.value) is NameError
+    with pytest.raises(TypeError, match="unary") as raised_type:
+        shell.run_line_magic("gpufetch", "typed(0) --help")
+    assert [entry.name for entry in raised_type.traceback][-1] == "typed"
+    with pytest.raises(TypeError, match="unary"):
+        shell.run_line_magic("gpufetch", "-[]")
+    with pytest.raises(UsageError, match="'missing' is not defined"):
+        shell.run_line_magic("gpufetch", "[missing for _ in range(2)]")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.transforms import Affine2D
 
 import gpufetch as gf
 from gpufetch import _core
@@ -212,6 +213,24 @@ def test_what_is_set_later_is_drawn_from_what_was_read() -> None:
     assert (found != first).any()
     image.set_visible(False)
     assert (drawn(axes) == 255).all()
+
+
+def test_a_transform_is_refused_by_which_other_parts_would_be_seen() -> None:
+    x = device(RNG.normal(size=(30, 30)))
+    for draw, values in ((gf.plot.imshow, x), (gf.plot.line, x[0]), (gf.plot.hist, x)):
+        axes = axes_of(60, 60)
+        turned = Affine2D().rotate_deg(90) + axes.transData
+        made = cast(Any, draw)(values, ax=axes)
+        for transform in (turned, axes.transAxes, Affine2D()):
+            with pytest.raises(ValueError, match="leave out transform"):
+                made.set_transform(transform)
+        made.set_transform(axes.transData)
+        drawn(axes)
+        if draw is not gf.plot.imshow:
+            with pytest.raises(ValueError, match="leave out transform"):
+                cast(Any, draw)(values, ax=axes, transform=turned)
+            cast(Any, draw)(values, ax=axes, transform=axes.transData)
+            drawn(axes)
 
 
 def test_the_value_under_the_pointer_is_the_cells() -> None:
@@ -653,6 +672,49 @@ def test_lines_are_styled_scaled_and_refreshed() -> None:
         gf.plot.line(device(np.ones(3, complex)), ax=axes, part="abs")
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [(3, 3), (math.nan, 1), (0, math.inf), (-1e308, 1e308), (1,), (1, 2, 3), "ab", 5, (None, 1)],
+)
+def test_ends_of_a_line_that_are_no_places_are_refused(ends: Any) -> None:
+    axes = axes_of(50, 50)
+    with pytest.raises(ValueError, match=r"ends is .*: give two"):
+        gf.plot.line(device(np.arange(5.0)), ax=axes, ends=ends)
+    assert not axes.lines
+    gf.plot.line(device(np.arange(1.0)), ax=axes, ends=(3, 3))
+    gf.plot.line(device(np.arange(5.0)), ax=axes, ends=(3, -3))
+    drawn(axes)
+
+
+@pytest.mark.parametrize("extent", [(0, math.nan, 1, 2), (0, 1), (0, 1, 2, math.inf), "abcd", 3])
+def test_an_extent_that_is_none_is_refused_before_an_image_is_made(extent: Any) -> None:
+    axes = axes_of(50, 50)
+    with pytest.raises(ValueError, match=r"extent is .*: give f"):
+        gf.plot.imshow(device(np.zeros((4, 5))), ax=axes, extent=extent)
+    assert not axes.images
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"indices": [0, 5]}, IndexError, "indices has 5; the axis has 3 planes"),
+        ({"indices": [-4]}, IndexError, "indices has -4; the axis has 3 planes"),
+        ({"indices": [1.5]}, TypeError, "integer"),
+        ({"ax": None}, TypeError, "give figure, and leave out ax"),
+        ({"alpha": 2}, ValueError, "alpha"),
+        ({"extent": (0, math.nan, 1, 2)}, ValueError, "extent"),
+        ({"nope": 1}, TypeError, "nope"),
+    ],
+)
+def test_slices_that_are_refused_leave_no_figure(options: Any, kind: Any, message: str) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    before = pyplot.get_fignums()
+    with pytest.raises(kind, match=message):
+        gf.plot.slices(device(np.zeros((3, 10, 30))), **options)
+    assert pyplot.get_fignums() == before
+
+
 @pytest.mark.parametrize("linewidth", [0.2, 1.5])
 def test_values_between_gaps_are_seen(linewidth: float) -> None:
     def columns(values: Any, limits: tuple[float, float] | None = None, **style: Any) -> Any:
@@ -713,6 +775,28 @@ def test_a_histogram_is_numpys_and_is_counted_anew_where_it_is_zoomed() -> None:
     for options in ({"bins": 0}, {"range": (1, 0)}, {"range": (0, np.inf)}):
         with pytest.raises(ValueError, match=r"bins|range"):
             gf.plot.hist(device(values), ax=axes, **cast(Any, options))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_horizontal_histogram_is_a_vertical_one_turned(log: bool) -> None:
+    values = RNG.normal(size=10_000)
+    upright, lying = axes_of(100, 100), axes_of(100, 100)
+    options: dict[str, Any] = {"log": log, "note": False, "color": "black"}
+    gf.plot.hist(device(values), 20, ax=upright, **options)
+    made = gf.plot.hist(device(values), 20, ax=lying, orientation="horizontal", **options)
+    assert (lying.get_ylabel(), lying.get_xlabel()) == (upright.get_xlabel(), "elements")
+    for is_zoomed in (False, True):
+        if is_zoomed:
+            upright.set_xlim(-0.25, 0.5)
+            lying.set_ylim(-0.25, 0.5)
+        assert (lying.get_xlim(), lying.get_ylim()) == (upright.get_ylim(), upright.get_xlim())
+        turned = drawn(lying)[::-1].transpose(1, 0, 2)[::-1]
+        assert (np.abs(turned.astype(int) - drawn(upright)).max(axis=2) > 64).mean() < 0.06
+    counts, edges = np.histogram(values, 20, range=(-0.25, 0.5))
+    np.testing.assert_allclose(bars_of(made)[1], edges)
+    np.testing.assert_allclose(bars_of(made)[0] / counts, bars_of(made)[0][0] / counts[0])
+    with pytest.raises(ValueError, match=r'orientation is .across.; give "vertical" or "horizont'):
+        gf.plot.hist(device(values), ax=lying, orientation="across")
 
 
 def test_bins_of_integers_hold_as_many_integers_each() -> None:
@@ -962,6 +1046,8 @@ def test_tensors_of_another_process_are_reduced_there(tmp_path: Any, monkeypatch
         drawn(line.axes)
         assert line.note == "lowest to highest of 12"
         gf.plot.hist(run["u"], ax=axes_of(50, 50))
+        image.set_norm(LogNorm())
+        assert image.get_clim() == (values[values > 0].min(), values.max())
         with pytest.raises(TypeError, match="publish the real and imaginary"):
             gf.plot.imshow(run["z"], ax=axes)
 

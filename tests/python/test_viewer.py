@@ -686,6 +686,29 @@ def test_a_read_on_another_thread_is_ordered_after_the_tensors_stream(
     assert len({ident for _, ident in log}) == 1 and log[0][1] != threading.get_ident()
 
 
+@pytest.mark.parametrize("op", ["tile", "histogram", "value"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([[1.0, 1e-50], [2, 3]]),
+        np.array([[1.0, np.nan], [np.inf, 3]]),
+        np.array([[1e-42, 1], [2, 3]], np.float32),
+        np.array([[0.0, 1e300], [2, 5e-324]]),
+        np.array([[1 + 1j, 0], [1e-30, 3]], np.complex64),
+    ],
+)
+def test_a_programs_errors_of_floating_point_are_not_the_viewers(values: Any, op: str) -> None:
+    panel = panel_of(values)
+    members: list[dict[str, Any]] = {
+        "tile": [{"levels": [0, 0], "place": [0, 0], "logs": logs} for logs in (False, True)],
+        "value": [{"at": [0, 1]}],
+    }.get(op, [{}])
+    for more in members:
+        before = ask(panel, op, index=[], **more)
+        with np.errstate(all="raise"):
+            assert ask(panel, op, index=[], **more) == before
+
+
 # --- The widget ---
 
 
@@ -822,6 +845,18 @@ def test_pages_and_cells_say_states_on_several_threads(monkeypatch: pytest.Monke
     assert told == []
     on_another_thread(lambda: setattr(viewer, "state", {**state, "index": [2]}))
     assert sent[-1]["state"]["state"]["index"] == [2]
+
+
+def test_a_closed_viewer_leaves_no_widget_open() -> None:
+    pytest.importorskip("anywidget")
+    from ipywidgets.widgets import widget
+
+    before = set(widget._instances)
+    viewer = make_viewer(gf.to_device(np.zeros((30, 40))))
+    assert len(set(widget._instances) - before) == 2
+    viewer.close()
+    viewer.close()
+    assert set(widget._instances) <= before
 
 
 def test_a_closed_viewer_lets_its_tensors_go() -> None:

@@ -99,7 +99,7 @@ def picture_html(picture: Picture) -> str:
         limits = colour_limits(picture.values)
         drawing = img_tag(picture.values, limits)
         what = "colours"
-    caption = "all NaN" if limits is None else f"{what} {edges_text(limits)}"
+    caption = "no finite value" if limits is None else f"{what} {edges_text(limits)}"
     return figure(drawing, " ".join(filter(None, [picture.where.lstrip(", "), caption])))
 
 

@@ -63,6 +63,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             _panels=[panel.describe() for panel in panels],
             _palettes={name: _with_nan(colours) for name, colours in PALETTES.items()},
         )
+        self._own_layout = self.layout  # a widget, too, which ipywidgets keeps until it is closed
         self.on_msg(self._received)
         _open_viewers.add(self)
 
@@ -107,6 +108,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
     def close(self) -> None:
         """Remove it from pages, and let its tensors go, which it keeps alive until then."""
         super().close()
+        self._own_layout.close()
         _open_viewers.discard(self)
         self._kept = ()
         self._streams = ProducerStreams([])

@@ -31,6 +31,7 @@ _T = TypeVar("_T", bound=Pulled)
 class Pulling(Generic[_T]):
     """What the artists have in common that read what their axes show."""
 
+    _home: Axes  # on which it is made
     axes: Any
     stale: Any
     get_snap: Any
@@ -43,6 +44,16 @@ class Pulling(Generic[_T]):
         self._revision = 0
         self._with_note = with_note
         self._note_line = sum(isinstance(child, Pulling) for child in axes.get_children())
+
+    def set_transform(self, t: Any) -> None:
+        """Take the axes' `transData`; ValueError for another, since limits say what is read."""
+        axes = self._home if self.axes is None else self.axes
+        if t is not None and t != axes.transData:
+            raise ValueError(
+                "a plot of a tensor on a device reads what the limits of its axes show, by their "
+                "transData alone: leave out transform, or draw the elements with Matplotlib"
+            )
+        super().set_transform(t)  # type: ignore[misc]
 
     @property
     def note(self) -> str:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps, rcParams
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.colors import Colormap, Normalize
 
 from gpufetch._display.palettes import NAN_COLOUR
 from gpufetch._lazy.array import LazyArray
 from gpufetch._planes.picture import picture
 from gpufetch._planes.plane import Plane
-from gpufetch._planes.source import part_view
-from gpufetch._view import View
+from gpufetch.plot._limits import element_limits
 
-__all__ = ["colour_map", "colours", "label_colours", "scaled_norm"]
+__all__ = ["colour_map", "colours", "label_colours", "scale", "scaled_norm"]
 
 _LABEL_MAP = "tab20"
-_SURVEY_CELLS = 1 << 18  # in which limits are looked for that statistics do not have
 
 
 def colour_map(plane: Plane, cmap: str | Colormap | None) -> Colormap:
@@ -57,76 +54,46 @@ def scaled_norm(
         named: Any = ScalarMappable(norm=norm).norm  # type: ignore[arg-type]
         scaled = named
         scaled.vmin, scaled.vmax = vmin, vmax
-    if plane.kind == "colour":
-        return scaled
-    if scaled.vmin is None or scaled.vmax is None:
-        whole = plane.source.array if whole is None else whole
-        low, high = _limits(plane, scaled, cmap, whole)
-        # By the norm itself: one that is centred, for one, sets both limits together.
-        scaled.autoscale_None(np.array([low, high]))
+    scale(plane, scaled, cmap, whole)
     return scaled
 
 
-def _limits(plane: Plane, norm: Normalize, cmap: Colormap, whole: LazyArray) -> tuple[float, float]:
-    if plane.kind == "label":
-        return -0.5, cmap.N - 0.5
-    if plane.kind == "phase":
-        return -math.pi, math.pi
-    view = part_view(whole._gpufetch_view(), plane.part)
-    if plane.dtype.kind == "b" or 0 in view.shape:
-        return 0.0, 1.0
-    if plane.kind == "abs":
-        low, high = 0.0, _highest_magnitude(view)
-    else:
-        stats = view.stats()
-        if not stats["finite_count"]:
-            return (1.0, 10.0) if isinstance(norm, LogNorm) else (0.0, 1.0)
-        low, high = float(stats["finite_min"]), float(stats["finite_max"])
-    if isinstance(norm, LogNorm) and low <= 0:
-        high = high if high > 0 else 1.0
-        low = _lowest_positive(view, high)
-    return low, high
+def scale(
+    plane: Plane,
+    norm: Any,
+    cmap: Colormap,
+    whole: LazyArray | None = None,
+    *,
+    is_anew: bool = False,
+) -> None:
+    """Set the limits of a norm that it does not have, or both `is_anew`, as `scaled_norm` does.
 
-
-def _survey(view: View, method: str, ndim: int) -> npt.NDArray[Any]:
-    """Cells of a whole view, one along the axes behind the first `ndim`."""
-    most = int(_SURVEY_CELLS ** (1 / max(1, ndim)))
-    cells = tuple(min(n, most) if i < ndim else 1 for i, n in enumerate(view.shape))
-    return np.asarray(view.overview(cells, method)[0], np.float64)
-
-
-def _highest_magnitude(components: View) -> float:
-    """The highest magnitude, or, of many elements, up to sqrt(2) more than it.
-
-    That is the highest that the extremes of both components in a cell would make.
+    Who uses the norm is told once, when it has both.
     """
-    ndim = components.ndim - 1
-    most = max(1, int(_SURVEY_CELLS ** (1 / max(1, ndim))))
-    cells = (*(min(n, most) for n in components.shape[:-1]), 2)
-    low, high, _ = components.overview(cells, "minmax")
-    if high is None:
-        raise RuntimeError("an overview by minmax has no maxima")
-    largest = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
-    bounds = np.hypot(largest[..., 0], largest[..., 1])
-    found = float(np.max(bounds, where=np.isfinite(bounds), initial=0.0))
-    if cells != components.shape and not np.isfinite(bounds).all():
-        # Beside infinities or NaN in a cell there may be higher finite elements.
-        return max(found, math.hypot(*(_largest(components[..., i]) for i in (0, 1))))
-    return found
-
-
-def _largest(view: View) -> float:
-    stats = view.stats()
-    if not stats["finite_count"]:
-        return 0.0
-    return max(abs(float(stats["finite_min"])), abs(float(stats["finite_max"])))
-
-
-def _lowest_positive(view: View, high: float) -> float:
-    """The lowest positive mean of a cell; a thousandth of the highest value where there is none."""
-    values = _survey(view, "mean", view.ndim)
-    found = np.min(values, where=values > 0, initial=np.inf)
-    return float(found) if np.isfinite(found) else high / 1000
+    if norm.vmin is not None and norm.vmax is not None and not is_anew:
+        return
+    needs = (is_anew or norm.vmin is None, is_anew or norm.vmax is None)
+    if plane.kind == "colour":
+        values = np.array([0.0, 255.0 if plane.dtype.kind in "iu" else 1.0])
+    else:
+        whole = plane.source.array if whole is None else whole
+        with np.errstate(all="ignore"):
+            values = np.array(element_limits(plane, norm, cmap, whole, needs))
+    with norm.callbacks.blocked(signal="changed"):
+        if plane.kind == "colour":  # of which a norm has limits alone, whatever its domain is
+            norm.vmin, norm.vmax = np.where(needs, values, [norm.vmin, norm.vmax])
+        elif is_anew:
+            norm.autoscale(values)
+        else:
+            # By the norm itself: one that is centred, for one, sets both limits together.
+            norm.autoscale_None(values)
+        if values[0] < values[1] and norm.vmin == norm.vmax and needs == (True, True):
+            norm.vmin = norm.vmax = None
+            raise ValueError(
+                f"{type(norm).__name__} makes one limit of {values[0]} and {values[1]}, between "
+                "which the elements are: give vmin and vmax"
+            )
+    norm.callbacks.process("changed")
 
 
 def label_colours(values: npt.NDArray[Any], cmap: Colormap) -> npt.NDArray[np.uint8]:

@@ -144,6 +144,7 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
     def __init__(
         self, axes: Axes, counted: _Counted, bars: _Bars, with_note: bool, **style: Any
     ) -> None:
+        self._home = axes
         super().__init__(bars.heights, bars.edges, **style)
         self._counted = counted
         self._begin(axes, with_note)
@@ -157,7 +158,9 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
 
     def _range(self) -> tuple[float, float] | None:
         """What is in view of the whole range; None if nothing is, or too little for bins."""
-        left, right = sorted(self.axes.get_xlim())
+        axes = self.axes
+        limits = axes.get_xlim() if self.orientation == "vertical" else axes.get_ylim()
+        left, right = sorted(limits)
         low, high = max(left, self._counted.low), min(right, self._counted.high)
         return (low, high) if high - low > self._counted.least(low, high) else None
 
@@ -173,7 +176,12 @@ class DeviceHistogram(Pulling[_Bars], StepPatch):
         read = functools.partial(self._counted.read, self._counted.view(), *found)
         bars, error = self._pull(found, read)
         # A patch of its own for each drawing: nothing that another thread draws is changed.
-        drawn = StepPatch(bars.heights, bars.edges, baseline=self.get_data()[2])
+        drawn = StepPatch(
+            bars.heights,
+            bars.edges,
+            orientation=self.orientation,
+            baseline=self.get_data()[2],
+        )
         drawn.update_from(self)
         drawn.set_antialiased(self.get_antialiased())  # update_from leaves it out
         self._place(drawn)
@@ -189,6 +197,7 @@ def hist(
     range: tuple[float, float] | None = None,
     ax: Axes | None = None,
     log: bool = False,
+    orientation: str = "vertical",
     part: str | None = None,
     note: bool = True,
     **style: Any,
@@ -211,6 +220,8 @@ def hist(
         Axes to draw on; by default pyplot's.
     log
         Whether counts are drawn by their logarithms.
+    orientation
+        "vertical", or "horizontal" with the values along the y axis.
     part
         Of complex elements: "real" (the default) or "imag".
     note
@@ -221,13 +232,15 @@ def hist(
     Raises
     ------
     ValueError
-        `bins` or `range` does not fit.
+        `bins`, `range` or `orientation` does not fit.
     TypeError
         `x` is no tensor, or complex and in another process.
     """
     source = Source(x)
     if check_int(bins, "bins") < 1:
         raise ValueError(f"bins is {bins}; it must be 1 or more")
+    if orientation not in ("vertical", "horizontal"):
+        raise ValueError(f'orientation is {orientation!r:.80}; give "vertical" or "horizontal"')
     if part is None and source.array.dtype.kind == "c":
         part = "real"
     counted = _Counted(source, part, bins, range)
@@ -236,13 +249,15 @@ def hist(
     if not {"color", "facecolor", "edgecolor"} & style.keys():
         style["color"] = next_color(ax)
     style.setdefault("fill", True)
-    made = DeviceHistogram(ax, counted, bars, note, **style)
+    made = DeviceHistogram(ax, counted, bars, note, orientation=orientation, **style)
     ax.add_patch(made)
-    made.sticky_edges.y.append(0)
+    is_vertical = orientation == "vertical"
+    (made.sticky_edges.y if is_vertical else made.sticky_edges.x).append(0)
     if log:
-        ax.set_yscale("log", nonpositive="clip")
+        (ax.set_yscale if is_vertical else ax.set_xscale)("log", nonpositive="clip")
     ax.autoscale_view()
     if log:
-        ax.set_ylim(bottom=0.5)
-    name_axes(ax, source.label, "elements")
+        (ax.set_ylim if is_vertical else ax.set_xlim)(0.5, None)
+    names = (source.label, "elements")
+    name_axes(ax, *(names if is_vertical else names[::-1]))
     return made

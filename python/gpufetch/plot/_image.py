@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -13,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.image import AxesImage
 
+from gpufetch._lazy.array import LazyArray
 from gpufetch._planes.plane import Box, Plane, Tile
 from gpufetch._planes.source import Axis, Source
 from gpufetch._tracebacks import shortened
 from gpufetch.plot._artist import Pulling, axes_of, name_axes
-from gpufetch.plot._colours import colour_map, colours, scaled_norm
+from gpufetch.plot._colours import colour_map, colours, scale, scaled_norm
 from gpufetch.plot._pull import visible
 
 __all__ = ["DeviceImage", "imshow"]
@@ -39,9 +41,11 @@ class DeviceImage(Pulling[Tile], AxesImage):
         with_note: bool,
         **options: Any,
     ) -> None:
-        super().__init__(axes, interpolation="nearest", **options)
-        self._plane = plane
+        self._home = axes
+        self._plane = plane  # before Matplotlib's own, since its setters are ours
         self._plane_of = plane_of
+        self._whole: LazyArray | None = None
+        super().__init__(axes, interpolation="nearest", **options)
         self._begin(axes, with_note)
 
     def set_data(self, A: Any) -> None:  # noqa: N803
@@ -58,6 +62,7 @@ class DeviceImage(Pulling[Tile], AxesImage):
                 f"{old.shape}: remove() the image, and draw another with gpufetch.plot.imshow"
             )
         self._plane = self._plane_of(source)
+        self._whole = None
         self.stale = True
 
     def set_interpolation(self, s: Any) -> None:
@@ -91,16 +96,26 @@ class DeviceImage(Pulling[Tile], AxesImage):
         tile = self._puller.newest
         return None if tile is None else tile.values
 
+    def scale_by(self, whole: LazyArray) -> None:
+        """Scale norms by the elements of another array, of which the image shows a part."""
+        self._whole = whole
+
+    def changed(self) -> None:
+        """Tell colour bars of another norm, colour map or limits.
+
+        Limits that the norm does not have are set before, since colour bars and drawings would set
+        them without the tensor.
+        """
+        self.autoscale_None()
+        super().changed()
+
     def autoscale(self) -> None:
         """Set the limits of colours to those of all finite elements."""
-        norm: Any = self.norm
-        norm.vmin = norm.vmax = None
-        self.autoscale_None()
+        scale(self._plane, self.norm, self.cmap, self._whole, is_anew=True)
 
     def autoscale_None(self) -> None:  # noqa: N802
-        """Set the limits of colours that are not set; `Figure.colorbar` calls it."""
-        norm: Any = self.norm
-        scaled_norm(self._plane, norm, None, None, self.cmap)
+        """Set the limits of colours that are not set."""
+        scale(self._plane, self.norm, self.cmap, self._whole)
 
     def get_size(self) -> tuple[int, int]:
         """Rows and columns of the tensor."""
@@ -160,6 +175,7 @@ class DeviceImage(Pulling[Tile], AxesImage):
 
     def _draw_box(self, renderer: Any, box: Box) -> None:
         plane = self._plane
+        self.autoscale_None()  # a norm of another Colorizer, of which nobody was told
         tile, error = self._pull((plane, box), functools.partial(plane.read, plane.view(), box))
         # An image of its own for each drawing: nothing that another thread draws is changed.
         drawn = AxesImage(
@@ -240,6 +256,8 @@ def imshow(
         Plane, method=method, is_labels=labels, part=part, channels=channels
     )
     plane = plane_of(Source(x))
+    if extent is not None:
+        extent = _checked_extent(extent)
     chosen = colour_map(plane, cmap)
     scaled = scaled_norm(plane, norm, vmin, vmax, chosen)
     is_pyplots = ax is None
@@ -262,6 +280,19 @@ def imshow(
 
         pyplot.sci(image)  # the image that pyplot.colorbar and pyplot.clim mean
     return image
+
+
+def _checked_extent(extent: Any) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top; checked before axes are changed."""
+    try:
+        left, right, bottom, top = map(float, extent)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"extent is {extent!r:.80}: give four numbers, (left, right, bottom, top)"
+        ) from None
+    if not (math.isfinite(right - left) and math.isfinite(top - bottom)):
+        raise ValueError(f"extent is {extent!r:.80}: give finite numbers")
+    return left, right, bottom, top
 
 
 def _origin(plane: Plane, extent: Sequence[float] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class DeviceLine(Pulling[Points], Line2D):
         with_note: bool,
         **style: Any,
     ) -> None:
+        self._home = axes
         super().__init__(np.array(samples.ends), np.array(limits), **style)
         self._samples = samples
         self._begin(axes, with_note)
@@ -126,6 +128,20 @@ def _alone(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return alone
 
 
+def _checked(ends: Any, size: int) -> tuple[float, float]:
+    """Where the first and the last of so many samples lie."""
+    try:
+        first, last = map(float, ends)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"ends is {ends!r:.80}: give two numbers, (first, last)") from None
+    if not math.isfinite(last - first) or (first == last and size > 1):
+        raise ValueError(
+            f"ends is {ends!r:.80}: give two finite numbers, of which float64 holds the "
+            "difference, and which differ if there are several samples"
+        )
+    return first, last
+
+
 @shortened
 def line(
     y: Any,
@@ -172,7 +188,8 @@ def line(
     if part is None and source.array.dtype.kind == "c":
         part = "real"
     axis = source.axes[0]
-    samples = Samples(source, part, axis.ends(source.array.size) if ends is None else ends)
+    size = source.array.size
+    samples = Samples(source, part, axis.ends(size) if ends is None else _checked(ends, size))
     stats = samples.view().stats()
     limits = (float(stats["finite_min"]), float(stats["finite_max"]))
     if not stats["finite_count"]:

@@ -60,7 +60,13 @@ def slices(
     ------
     ValueError
         The shape has other axes, or an option does not fit.
+    IndexError
+        The axis has no such index.
+    TypeError
+        `x` is no tensor, an index no integer, or `ax` is given.
     """
+    if "ax" in options:
+        raise TypeError("slices draws on axes of its own: give figure, and leave out ax")
     if columns is not None and columns < 1:
         raise ValueError(f"columns is {columns}; it must be 1 or more")
     if isinstance(axis, str):
@@ -75,29 +81,51 @@ def slices(
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"axis is {axis}; shape {shape} has {len(shape)} axes")
     axis %= len(shape)
-    chosen = _indices(shape[axis], count) if indices is None else list(indices)
+    length = shape[axis]
+    chosen = _indices(length, count) if indices is None else _checked(indices, length)
     if not chosen:
         raise ValueError("no plane is chosen: give one index or more")
     options, kind = _shared_colours(x, axis, dict(options))
     across = math.ceil(math.sqrt(len(chosen))) if columns is None else columns
     down = math.ceil(len(chosen) / across)
-    if figure is None:
-        from matplotlib import pyplot
+    if figure is not None:
+        return _drawn(x, axis, chosen, (down, across), figure, options, kind)
+    from matplotlib import pyplot
 
-        figure = pyplot.figure(layout="constrained")
-    panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
-    label = Source(x).axes[axis]
+    figure = pyplot.figure(layout="constrained")
+    try:
+        return _drawn(x, axis, chosen, (down, across), figure, options, kind)
+    except BaseException:
+        pyplot.close(figure)
+        raise
+
+
+def _drawn(
+    x: Any,
+    axis: int,
+    chosen: list[int],
+    grid: tuple[int, int],
+    figure: Figure,
+    options: dict[str, Any],
+    kind: str,
+) -> list[DeviceImage]:
+    """The images of the planes that are chosen, on a grid of so many rows and columns."""
+    panels = list(figure.subplots(*grid, sharex=True, sharey=True, squeeze=False).flat)
+    source = Source(x)
     images = []
     for panel, index in zip(panels, chosen, strict=False):
-        key = (slice(None),) * axis + (operator.index(index),)
-        panel.set_title(_title(label, axis, index, shape[axis]), fontsize="small")
+        key = (slice(None),) * axis + (index,)
+        panel.set_title(
+            _title(source.axes[axis], axis, index, source.array.shape[axis]), fontsize="small"
+        )
         images.append(imshow(x[key], ax=panel, **options))
+        images[-1].scale_by(source.array)
     for panel in panels[len(chosen) :]:
         panel.set_visible(False)
     for panel in panels:
         panel.label_outer()
     if kind not in ("colour", "label"):
-        figure.colorbar(images[0], ax=panels, label=Source(x).label)
+        figure.colorbar(images[0], ax=panels, label=source.label)
     return images
 
 
@@ -113,6 +141,15 @@ def _check_axes(shape: tuple[int, ...], channels: str | None) -> None:
         remedy += '; for pictures in colours give channels="last" or "first"'
     which = "" if channels is None else f' with channels="{channels}"'
     raise ValueError(f"slices takes {count} axes{which}, not shape {shape}: {remedy}")
+
+
+def _checked(indices: Sequence[int], length: int) -> list[int]:
+    """The indices that are asked for, of an axis of that length."""
+    chosen = [operator.index(index) for index in indices]
+    for index in chosen:
+        if not -length <= index < length:
+            raise IndexError(f"indices has {index}; the axis has {length} planes")
+    return chosen
 
 
 def _indices(length: int, count: int) -> list[int]:
