@@ -169,6 +169,9 @@ bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, cons
  * now; false also while replies that are not freed fill reply_memory_nbytes. */
 bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher);
 
+/* Whether a live request waits for replies to be freed that fill reply_memory_nbytes. */
+bool gpufi_dispatcher_is_short(gpufi_dispatcher *dispatcher);
+
 typedef struct gpufi_dispatcher_counts {
   int32_t client_count;
   int32_t waiting_count; /* requests that wait, live or for a step */

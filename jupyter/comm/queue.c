@@ -150,6 +150,13 @@ bool gpufi_queues_can_take(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_bu
   return can;
 }
 
+bool gpufi_queues_has(gpufi_queues *queues, gpufi_queue_kind kind) {
+  pthread_mutex_lock(&queues->lock);
+  const bool has = queues->lists[kind].head != NULL;
+  pthread_mutex_unlock(&queues->lock);
+  return has;
+}
+
 int32_t gpufi_queues_count(gpufi_queues *queues) {
   pthread_mutex_lock(&queues->lock);
   const int32_t count = queues->waiting_count;

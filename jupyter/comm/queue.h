@@ -51,6 +51,9 @@ gpufi_request *gpufi_queues_take(gpufi_queues *queues, const gpufi_queue_filter 
 /* Whether gpufi_queues_take_first would give one. */
 bool gpufi_queues_can_take(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_budget *budget);
 
+/* Whether any request is in the queue. */
+bool gpufi_queues_has(gpufi_queues *queues, gpufi_queue_kind kind);
+
 int32_t gpufi_queues_count(gpufi_queues *queues);
 void gpufi_requests_free(gpufi_request *list);
 

@@ -44,6 +44,12 @@ bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher) {
          gpufi_queues_can_take(&dispatcher->queues, QUEUE_LIVE, dispatcher->budget);
 }
 
+bool gpufi_dispatcher_is_short(gpufi_dispatcher *dispatcher) {
+  gpufi_queues *queues = &dispatcher->queues;
+  return gpufi_queues_has(queues, QUEUE_LIVE) &&
+         !gpufi_queues_can_take(queues, QUEUE_LIVE, dispatcher->budget);
+}
+
 /* How long no requests are served after some took `took_ns`. A share that is tiny means practically
  * never again; the quotient need not fit an integer. */
 static GPUFI_NOT_INLINED int64_t pause_of(int64_t took_ns, double step_share) {

@@ -76,7 +76,6 @@ gpuf_status gpufi_bridge_init(gpufi_bridge *bridge, gpufi_endpoint *endpoint, in
   gpufi_answers_init(&bridge->answers);
   bridge->open_max = options->client_max;
   own.client_max = options->client_max + 1; /* which is opened before the longest unused closes */
-  bridge->full_nbytes = options->reply_memory_nbytes - 2 * GPUFI_REPLY_MAX_NBYTES;
   pthread_mutex_init(&bridge->lock, NULL);
   pthread_cond_init(&bridge->changed, NULL);
   own.reply = take_reply;
@@ -267,16 +266,14 @@ static void send_answer(gpufi_bridge *bridge, const gpufi_answer *sent) {
   end_pending(bridge, link);
 }
 
-bool gpufi_bridge_is_full(const gpufi_bridge *bridge) {
-  gpufi_dispatcher_counts counts;
-  gpufi_dispatcher_get_counts(bridge->dispatcher, &counts);
-  return counts.reply_nbytes >= bridge->full_nbytes;
+bool gpufi_bridge_is_short(const gpufi_bridge *bridge) {
+  return gpufi_dispatcher_is_short(bridge->dispatcher);
 }
 
 int64_t gpufi_bridge_released_ns(gpufi_bridge *bridge) {
   const uint64_t count = atomic_load(&bridge->release_count);
   if (!bridge->watched_ns || bridge->watched_release_count != count ||
-      !gpufi_bridge_is_full(bridge)) {
+      !gpufi_bridge_is_short(bridge)) {
     bridge->watched_ns = gpufi_clock_ns();
   }
   bridge->watched_release_count = count;

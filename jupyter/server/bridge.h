@@ -28,7 +28,6 @@ typedef struct gpufi_bridge {
   /* The server's thread's. */
   gpufi_comm *open; /* the one used last comes first */
   int32_t open_count, open_max;
-  size_t full_nbytes; /* with so many bytes of replies under way, requests may have to wait */
   uint64_t tag_count;
   int32_t pending_count; /* messages that wait for a reply */
   uint64_t watched_release_count;
@@ -60,10 +59,10 @@ void gpufi_bridge_close_all(gpufi_bridge *bridge);
 json_t *gpufi_bridge_list(const gpufi_bridge *bridge, const char *target);
 /* Send what the dispatcher has answered, if anything. */
 void gpufi_bridge_send_answers(gpufi_bridge *bridge);
-/* Whether replies that are under way hold so much memory that requests may have to wait for it. */
-bool gpufi_bridge_is_full(const gpufi_bridge *bridge);
-/* Since when, of CLOCK_MONOTONIC, they have, and none has been sent or dropped. To be asked every
- * second while pending_count > 0. */
+/* Whether a request waits for the memory that replies under way hold. */
+bool gpufi_bridge_is_short(const gpufi_bridge *bridge);
+/* Since when, of CLOCK_MONOTONIC, one does, and none of them has been sent or dropped. To be asked
+ * every second while pending_count > 0. */
 int64_t gpufi_bridge_released_ns(gpufi_bridge *bridge);
 /* Subscribers were disconnected that held the memory: give them time to connect anew. */
 void gpufi_bridge_hold(gpufi_bridge *bridge);

@@ -84,11 +84,12 @@ static gpuf_status claim_file(gpufi_connection *connection, const char *file, gp
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "connection_file is empty: name a file, or leave it out");
   }
-  if (snprintf(connection->path, PATH_MAX, "%s", file) >= PATH_MAX) {
-    return gpufi_path_too_long(file, err);
+  gpuf_status status = gpufi_path_absolute(file, connection->path, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  gpufi_folder_of(file, folder);
-  gpuf_status status = gpufi_folder_lock(folder, LOCK_WAIT_NS, &connection->lock_fd, err);
+  gpufi_folder_of(connection->path, folder);
+  status = gpufi_folder_lock(folder, LOCK_WAIT_NS, &connection->lock_fd, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -126,7 +127,11 @@ static bool is_taken(const char *path) {
 
 static gpuf_status claim_name(gpufi_connection *connection, const char *name, gpuf_error *err) {
   char folder[PATH_MAX];
-  gpuf_status status = gpufi_folder_runtime(folder, err);
+  char runtime[PATH_MAX];
+  gpuf_status status = gpufi_folder_runtime(runtime, err);
+  if (status == GPUF_OK) {
+    status = gpufi_path_absolute(runtime, folder, err);
+  }
   if (status == GPUF_OK) {
     status = gpufi_folder_make(folder, err);
   }

@@ -27,7 +27,7 @@ typedef struct gpufi_written {
 
 typedef struct gpufi_connection {
   char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server; numbered if it was taken */
-  char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
+  char path[PATH_MAX];                  /* of the connection file, absolute */
   bool is_ipc;
   bool has_sockets;                           /* with ipc: there are files to remove */
   uint64_t socket_inodes[GPUFI_SOCKET_COUNT]; /* of those files; 0 = it does not listen there */

@@ -20,6 +20,19 @@ gpuf_status gpufi_path_too_long(const char *path, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the path '%.200s...' is too long", path);
 }
 
+gpuf_status gpufi_path_absolute(const char *path, char absolute[PATH_MAX], gpuf_error *err) {
+  char folder[PATH_MAX] = "";
+  if (*path != '/' && !getcwd(folder, sizeof(folder))) {
+    return gpufi_fail(err, GPUF_ERR_IO, errno,
+                      "%.200s is relative, and the working folder cannot be found: %s; give an "
+                      "absolute path",
+                      path, strerror(errno));
+  }
+  const int length = *path == '/' ? snprintf(absolute, PATH_MAX, "%s", path)
+                                  : snprintf(absolute, PATH_MAX, "%s/%s", folder, path);
+  return length < PATH_MAX ? GPUF_OK : gpufi_path_too_long(path, err);
+}
+
 static bool from_environment(const char *name, const char *tail, char *folder, int *length) {
   const char *value = getenv(name);
   if (!value || !*value) {

@@ -73,7 +73,7 @@ static void watch_parent(gpuf_server *server, int64_t *next_ns) {
  * others wait for it. */
 static void cut_stalled_subscribers(gpuf_server *server) {
   const int64_t released_ns = gpufi_bridge_released_ns(&server->bridge);
-  if (gpufi_bridge_is_full(&server->bridge) &&
+  if (gpufi_bridge_is_short(&server->bridge) &&
       gpufi_sockets_cut_stalled(&server->endpoint.sockets, GPUFI_IOPUB,
                                 gpufi_clock_ns() - STALLED_NS, released_ns)) {
     gpufi_bridge_hold(&server->bridge);

@@ -932,6 +932,23 @@ def test_a_folder_of_sockets_that_lies_in_none_is_not_made(runtime: Path, tmp_pa
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("how", ["file", "runtime folder"])
+def test_a_relative_file_goes_with_the_server_wherever_the_program_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", "relative")
+    options = {"connection_file": "given.json"} if how == "file" else {}
+    with gf.serve("run", jupyterlab=True, **options) as server:
+        file = Path(server.connection_file)
+        assert file.is_absolute() and file.is_relative_to(tmp_path)
+        with client(str(file)) as attached:
+            attached.wait_for_ready(timeout=10)
+        monkeypatch.chdir("elsewhere")
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
 def test_a_given_file_outlives_a_start_that_fails(runtime: Path) -> None:
     path = Path(given_ipc(runtime, str(runtime / "s")))
     given = path.read_text()
