@@ -169,7 +169,8 @@ bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, cons
  * now; false also while replies that are not freed fill reply_memory_nbytes. */
 bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher);
 
-/* Whether a live request waits for replies to be freed that fill reply_memory_nbytes. */
+/* Whether a request that is live, or whose step has come, waits for replies to be freed that fill
+ * reply_memory_nbytes. */
 bool gpufi_dispatcher_is_short(gpufi_dispatcher *dispatcher);
 
 typedef struct gpufi_dispatcher_counts {

@@ -121,11 +121,19 @@ gpufi_code gpufi_queues_put(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_r
   return code;
 }
 
+/* Reserve memory for the first request's reply. */
+static bool reserve(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_budget *budget) {
+  const bool is_there = queues->lists[kind].head != NULL;
+  const bool done = is_there && gpufi_budget_reserve(budget);
+  queues->lists[kind].is_short = is_there && !done;
+  return done;
+}
+
 gpufi_request *gpufi_queues_take_first(gpufi_queues *queues, gpufi_queue_kind kind,
                                        gpufi_budget *budget) {
   gpufi_request *request = NULL;
   pthread_mutex_lock(&queues->lock);
-  if (queues->lists[kind].head && gpufi_budget_reserve(budget)) {
+  if (reserve(queues, kind, budget)) {
     request = unlink_request(queues, kind, &queues->lists[kind].head);
     queues->lists[kind].round = request->round;
   }
@@ -142,7 +150,7 @@ gpufi_request *gpufi_queues_take(gpufi_queues *queues, const gpufi_queue_filter 
 
 bool gpufi_queues_can_take(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_budget *budget) {
   pthread_mutex_lock(&queues->lock);
-  const bool can = queues->lists[kind].head && gpufi_budget_reserve(budget);
+  const bool can = reserve(queues, kind, budget);
   if (can) {
     gpufi_budget_unreserve(budget);
   }
@@ -150,11 +158,14 @@ bool gpufi_queues_can_take(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_bu
   return can;
 }
 
-bool gpufi_queues_has(gpufi_queues *queues, gpufi_queue_kind kind) {
+bool gpufi_queues_are_short(gpufi_queues *queues) {
+  bool are_short = false;
   pthread_mutex_lock(&queues->lock);
-  const bool has = queues->lists[kind].head != NULL;
+  for (int kind = 0; kind < QUEUE_COUNT; kind++) {
+    are_short = are_short || (queues->lists[kind].head && queues->lists[kind].is_short);
+  }
   pthread_mutex_unlock(&queues->lock);
-  return has;
+  return are_short;
 }
 
 int32_t gpufi_queues_count(gpufi_queues *queues) {

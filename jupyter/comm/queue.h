@@ -20,6 +20,7 @@ typedef struct gpufi_queues {
   struct {
     gpufi_request *head; /* by rounds, and in a round by arrival */
     uint64_t round;      /* of the request that gpufi_queues_take_first gave last */
+    bool is_short;       /* there was no memory for the reply when one was to be taken last */
   } lists[QUEUE_COUNT];
   int32_t waiting_count; /* requests in both queues */
   uint64_t last_serial;
@@ -50,9 +51,8 @@ gpufi_request *gpufi_queues_take_first(gpufi_queues *queues, gpufi_queue_kind ki
 gpufi_request *gpufi_queues_take(gpufi_queues *queues, const gpufi_queue_filter *filter);
 /* Whether gpufi_queues_take_first would give one. */
 bool gpufi_queues_can_take(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_budget *budget);
-
-/* Whether any request is in the queue. */
-bool gpufi_queues_has(gpufi_queues *queues, gpufi_queue_kind kind);
+/* Whether a request of either queue was to be taken, and waits for memory for its reply. */
+bool gpufi_queues_are_short(gpufi_queues *queues);
 
 int32_t gpufi_queues_count(gpufi_queues *queues);
 void gpufi_requests_free(gpufi_request *list);

@@ -45,9 +45,7 @@ bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher) {
 }
 
 bool gpufi_dispatcher_is_short(gpufi_dispatcher *dispatcher) {
-  gpufi_queues *queues = &dispatcher->queues;
-  return gpufi_queues_has(queues, QUEUE_LIVE) &&
-         !gpufi_queues_can_take(queues, QUEUE_LIVE, dispatcher->budget);
+  return gpufi_queues_are_short(&dispatcher->queues);
 }
 
 /* How long no requests are served after some took `took_ns`. A share that is tiny means practically

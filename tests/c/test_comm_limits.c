@@ -417,7 +417,8 @@ static void replies_that_are_not_freed_hold_back_more(void) {
   const int64_t count = (4 << 20) / 4;
   gpufi_dispatcher_counts counts;
   int ran = 0;
-  start((gpufi_dispatcher_options){.reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100});
+  start((gpufi_dispatcher_options){
+      .reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100, .step_share = 1});
   float *large = calloc((size_t)count, sizeof(float));
   gpuf_tensor d_large = put(large, GPUF_DTYPE_FLOAT32, 1, &count);
   CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", &d_large, NULL, &err));
@@ -439,6 +440,20 @@ static void replies_that_are_not_freed_hold_back_more(void) {
     gpufi_dispatcher_run(dispatcher);
   }
   CHECK(ran == 10 && !gpufi_dispatcher_is_short(dispatcher));
+  for (int i = 0; i < 4; i++) {
+    send("{\"op\": \"read\", \"name\": \"large\", \"at\": \"step\"}");
+  }
+  CHECK(!gpufi_dispatcher_run(dispatcher) && !gpufi_dispatcher_is_short(dispatcher));
+  for (int step = 1; step <= 4; step++) {
+    gpufi_dispatcher_step(dispatcher, step, 0.5);
+  }
+  CHECK(pending_replies() == 3 && gpufi_dispatcher_is_short(dispatcher));
+  gpufi_reply_free(next_answer().reply);
+  gpufi_dispatcher_step(dispatcher, 5, 0.5);
+  CHECK(pending_replies() == 3 && !gpufi_dispatcher_is_short(dispatcher));
+  while (pending_replies() > 0) {
+    gpufi_reply_free(next_answer().reply);
+  }
   free(large);
   finish();
   drop(&d_large);
