@@ -174,10 +174,17 @@ class ViewerPage(Notebook):
 
     def see(self, cell: int, panel: int) -> None:
         """Scroll to an image, which draws nothing out of sight, and wait until it is drawn."""
-        scroll = "arguments[0].scrollIntoView({block: 'center'})"
-        self.page.until("it", lambda: self.view(cell, panel).is_displayed())
-        self.page.driver.execute_script(scroll, self.view(cell, panel))
-        self.page.until(f"panel {panel}", lambda: self.is_drawn(cell, panel))
+        self.page.until(f"panel {panel}", lambda: self.appears(cell, panel))
+
+    def appears(self, cell: int, panel: int) -> bool:
+        """Whether an image is drawn, once it is there and scrolled to."""
+        views = self.elements(VIEWS.format(CELL.format(cell)))
+        if len(views) <= panel:
+            return False
+        self.page.driver.execute_script(
+            "arguments[0].scrollIntoView({block: 'center'})", views[panel]
+        )
+        return self.is_drawn(cell, panel)
 
     def see_all(self, cell: int) -> None:
         """Wait until the whole is shown, with all of its tiles."""
@@ -264,7 +271,7 @@ def load_again(page: ViewerPage, cell: int) -> dict[str, Any]:
     page.save()
     page.choose_theme("JupyterLab Dark")
     page.page.driver.refresh()
-    page.page.until("the viewer", lambda: page.is_drawn(cell, 1))
+    page.see(cell, 1)
     page.page.until("the elements", lambda: not page.text(cell, "note"))
     page.choose_theme("JupyterLab Light")
     seen = {"pixels": page.pixels(cell, 2)}
@@ -360,7 +367,7 @@ def show_plain(page: ViewerPage, cell: int, config: Path) -> dict[str, Any]:
     other.driver.set_script_timeout(60)
     plain = ViewerPage(other, page.folder, page.token)
     try:
-        other.until("the viewer", lambda: plain.is_drawn(cell, 1))
+        plain.see(cell, 1)
         plain.see_all(cell)
         seen = {"different": different(with_webgl, plain.pictures(cell))}
         seen |= other.driver.execute_script(RENDERER)
