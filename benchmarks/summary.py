@@ -336,8 +336,8 @@ def pictures(machines: dict[str, list[Row]]) -> dict[str, bool]:
     }
 
 
-def text(commit: str | None = None) -> str:
-    commit, machines, others = of_commit(load(), commit)
+def text() -> str:
+    commit, machines, others = of_commit(load())
     return page(commit, machines, others, pictures(machines))
 
 

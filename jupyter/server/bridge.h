@@ -61,8 +61,8 @@ json_t *gpufi_bridge_list(const gpufi_bridge *bridge, const char *target);
 void gpufi_bridge_send_answers(gpufi_bridge *bridge);
 /* Whether a request waits for the memory that replies under way hold. */
 bool gpufi_bridge_is_short(const gpufi_bridge *bridge);
-/* Since when, of CLOCK_MONOTONIC, one does, and none of them has been sent or dropped. To be asked
- * every second while pending_count > 0. */
+/* The time, of CLOCK_MONOTONIC, since which a request has waited so and no reply has been sent or
+ * dropped. To be asked every second while pending_count > 0. */
 int64_t gpufi_bridge_released_ns(gpufi_bridge *bridge);
 /* Subscribers were disconnected that held the memory: give them time to connect anew. */
 void gpufi_bridge_hold(gpufi_bridge *bridge);

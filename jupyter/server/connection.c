@@ -25,8 +25,8 @@ const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT] = {
     [GPUFI_CONTROL] = "control", [GPUFI_HEARTBEAT] = "hb",
 };
 
-/* A server that starts holds a lock for milliseconds; clients of another user's may hold it as long
- * as they like. */
+/* A server that starts holds a lock for milliseconds; another user's program may hold it for as
+ * long as it likes. */
 #define LOCK_WAIT_NS INT64_C(5000000000)
 #define SOCKETS_LOCK_WAIT_NS INT64_C(1000000000)
 #define FOLDER_TAKES_MAX 10

@@ -25,8 +25,7 @@ void gpufi_folder_unlock(int *fd);
 /* Whether a descriptor is of the folder that has this path now. */
 bool gpufi_folder_is_of(const char *folder, int fd);
 
-/* The path, behind the program's working folder if it is relative: it holds wherever that is later.
- */
+/* Make a path absolute, so that it holds wherever the program's working folder is later. */
 gpuf_status gpufi_path_absolute(const char *path, char absolute[PATH_MAX], gpuf_error *err);
 
 /* Fails with GPUF_ERR_INVALID. */

@@ -14,8 +14,8 @@
  * long for a socket. */
 gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], gpuf_error *err);
 
-/* Take a prefix that was given, whose folder is made, if it alone is missing, and *has_made tells:
- * give it as an absolute path, which holds wherever the program's working folder is later. */
+/* Make a prefix that was given absolute, so that it holds wherever the program's working folder is
+ * later. Its folder is made if it alone is missing; *has_made says so. */
 gpuf_status gpufi_ipc_take(const char *given, char prefix[PATH_MAX], bool *has_made,
                            gpuf_error *err);
 

@@ -17,7 +17,7 @@ SWITCH_INTERVAL_S = 0.001
 
 _lock = threading.RLock()  # a viewer may be closed by the garbage collector, within `add`
 _viewers: dict[int, Any] = {}
-_callers_interval_s: float | None = None  # what was changed
+_callers_interval_s: float | None = None  # the interval before; None if it is not changed
 
 
 def add(viewer: Any) -> None:
